@@ -1,0 +1,33 @@
+"""flowscope: read any transformer or diffusion model as an entropic-transport flow.
+
+>>> import flowscope as fs
+>>> fs.simplex.mobility_trace([0.5, 0.25, 0.25])
+tensor(0.6250, dtype=torch.float64)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flowscope import records, simplex, tap
+    from flowscope.runs import Loaded, doctor, load
+    from flowscope.tap import Tap
+
+__version__ = "0.1.0"
+__all__ = ["Loaded", "Tap", "__version__", "doctor", "load", "records", "simplex", "tap"]
+
+# Torch and transformers take seconds to import, and `flowscope --help` needs neither.
+_HOME = {"Tap": "tap", "Loaded": "runs", "doctor": "runs", "load": "runs"}
+_PACKAGES = {"records", "simplex", "tap"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"flowscope.{name}")
+    if name in _HOME:
+        return getattr(import_module(f"flowscope.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'flowscope' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

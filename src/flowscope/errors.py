@@ -1,0 +1,37 @@
+"""What flowscope raises: one base, a few kinds.
+
+Every message is a sentence that says what was expected, what was found, and what to do.
+"""
+
+__all__ = [
+    "FlowscopeError",
+    "InvalidInputError",
+    "LoadError",
+    "RecordError",
+    "TapError",
+    "UnsupportedModelError",
+]
+
+
+class FlowscopeError(Exception):
+    """Base of every error that flowscope raises on purpose."""
+
+
+class InvalidInputError(FlowscopeError, ValueError):
+    """An argument breaks an assumption of the function it was given to."""
+
+
+class UnsupportedModelError(FlowscopeError):
+    """The model cannot be read honestly; the message says why."""
+
+
+class TapError(FlowscopeError):
+    """The tap was used in a way it cannot honour."""
+
+
+class LoadError(FlowscopeError):
+    """A model, tokenizer or processor could not be loaded."""
+
+
+class RecordError(FlowscopeError):
+    """A record or a run folder could not be read or written."""
