@@ -1,0 +1,201 @@
+"""The functions through which attention runs, and what a call of each asks for.
+
+Two seams lead to one `Request`:
+
+1. ``torch.nn.functional.scaled_dot_product_attention``, which nearly every model calls;
+2. `interface_attention`, registered with ``transformers.AttentionInterface`` for models that
+   transformers refuses to run on the first (soft-capped logits) or that were loaded on another
+   backend. It answers to torch function modes, so one mode sees both.
+
+``F.multi_head_attention_forward`` swallows torch function modes; `routed_attention` lets the call
+inside it be seen.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import handle_torch_function, has_torch_function
+
+from flowscope.errors import UnsupportedModelError
+
+__all__ = [
+    "INTERFACE",
+    "REQUESTS",
+    "Request",
+    "interface_attention",
+    "register_interface",
+    "routed_attention",
+]
+
+INTERFACE: Final = "flowscope"
+_ROUTING = threading.RLock()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request:
+    """One attention call, whichever function it came through."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    causal: bool
+    scale: float
+    softcap: float | None
+    dropout: float
+    kernel: Callable[[], Tensor]
+
+
+def _from_sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Request:
+    def kernel() -> Tensor:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+
+    return Request(
+        q=query,
+        k=key,
+        v=value,
+        mask=attn_mask,
+        causal=is_causal,
+        scale=query.shape[-1] ** -0.5 if scale is None else scale,
+        softcap=None,
+        dropout=dropout_p,
+        kernel=kernel,
+    )
+
+
+def interface_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    dropout: float,
+) -> Tensor:
+    """Attention with an optional soft-cap, as the eager code of transformers computes it.
+
+    Products in the dtype of the model, softmax in float32; a row that may attend to nothing is
+    uniform, as there (torch's own kernel gives zeros).
+    """
+    if has_torch_function((query, key, value)):
+        arguments = (query, key, value, mask, scale, softcap, dropout)
+        result: Tensor = handle_torch_function(interface_attention, arguments[:3], *arguments)
+        return result
+    groups = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(groups, 1) if groups > 1 else x for x in (key, value))
+    logits = query @ key.mT * scale
+    if softcap is not None:
+        logits = torch.tanh(logits / softcap) * softcap
+    if mask is not None and mask.dtype == torch.bool:
+        logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
+    elif mask is not None:
+        logits = logits + mask
+    weights = torch.softmax(logits, -1, dtype=torch.float32).to(query.dtype)
+    return F.dropout(weights, dropout) @ value if dropout else weights @ value
+
+
+def _from_interface(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    dropout: float,
+) -> Request:
+    return Request(
+        q=query,
+        k=key,
+        v=value,
+        mask=mask,
+        causal=False,
+        scale=scale,
+        softcap=softcap,
+        dropout=dropout,
+        kernel=lambda: interface_attention(query, key, value, mask, scale, softcap, dropout),
+    )
+
+
+REQUESTS: Final[dict[Callable[..., Any], Callable[..., Request]]] = {
+    F.scaled_dot_product_attention: _from_sdpa,
+    interface_attention: _from_interface,
+}
+
+
+@contextmanager
+def routed_attention(attend: Callable[..., Tensor]) -> Iterator[None]:
+    """Send this thread's ``F.scaled_dot_product_attention`` calls to ``attend`` for a while.
+
+    Needed only inside ``F.multi_head_attention_forward``, which looks the name up in its module.
+    Other threads keep the original; the lock keeps two taps from restoring out of order.
+    """
+    original, owner = F.scaled_dot_product_attention, threading.get_ident()
+
+    def routed(*args: Any, **kwargs: Any) -> Tensor:
+        if threading.get_ident() != owner:
+            return original(*args, **kwargs)
+        F.scaled_dot_product_attention = original
+        try:
+            return attend(*args, **kwargs)
+        finally:
+            F.scaled_dot_product_attention = routed
+
+    with _ROUTING:
+        F.scaled_dot_product_attention = routed
+        try:
+            yield
+        finally:
+            F.scaled_dot_product_attention = original
+
+
+def register_interface() -> None:
+    """Make `INTERFACE` known to transformers, as an attention and as its mask twin."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    def attention(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        softcap: float | None = None,
+        **rest: Any,
+    ) -> tuple[Tensor, None]:
+        for name in ("s_aux", "head_mask", "position_bias"):
+            if rest.get(name) is not None:
+                raise UnsupportedModelError(
+                    f"{type(module).__name__} passes {name} to its attention; an attention call "
+                    "can hold q, k, v, mask, scale and soft-cap only, so this model is not read."
+                )
+        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+        out = interface_attention(query, key, value, attention_mask, scale, softcap, dropout)
+        return out.transpose(1, 2).contiguous(), None
+
+    def mask(*args: Any, **kwargs: Any) -> Tensor | None:
+        # A skipped mask would hide causality in a flag that this interface does not carry.
+        skips = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        made: Tensor | None = sdpa_mask(*args, **{**kwargs, **skips})
+        return made
+
+    AttentionInterface.register(INTERFACE, attention)
+    AttentionMaskInterface.register(INTERFACE, mask)

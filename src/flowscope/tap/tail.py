@@ -1,0 +1,180 @@
+"""The tail: everything a model does after its last block, as a program that can be run again.
+
+``tail(h)`` is the final norm, the transform of a masked-language head, the output matrix with its
+bias, the logit scale, the soft-cap: whatever the model itself did between the last block and its
+output, replayed operation by operation. Nothing is assumed about names; a tail is accepted only
+when replaying it on the last hidden state gives the model's own output again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.records import Unavailable
+from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, mapped, tensors_in
+
+__all__ = ["Tail", "tail_of"]
+
+# Replays repeat the same operations; a different batching of a matrix product reorders its sums.
+_TOLERANCE = 32.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tail:
+    """What follows the last block.
+
+    Attributes
+    ----------
+    target
+        The output it leads to, e.g. ``"logits"``.
+    operations
+        Names of the operations, in order.
+    positionwise
+        Whether each position can be replayed alone: then ``tail`` takes any ``[n, 1, d]``.
+    width
+        Size of the last axis of the output (the vocabulary of a language model).
+    error
+        Largest difference to the model's own output when it was accepted.
+    """
+
+    target: str
+    operations: tuple[str, ...]
+    positionwise: bool
+    width: int
+    error: float
+    _program: "_Program"
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """The model's output from a hidden state of the last block's shape and dtype.
+
+        Parameters
+        ----------
+        hidden
+            ``[rows, length, d]``; when `positionwise`, any rows and length.
+        """
+        return self._program.run(hidden)
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """The output of each row of ``[..., d]`` on its own: ``[..., width]``."""
+        if not self.positionwise:
+            raise InvalidInputError(
+                "This tail mixes positions (it pools or reshapes them), so rows cannot be read "
+                "apart; call the tail on a whole hidden state instead."
+            )
+        return self._program.run(hidden.reshape(-1, 1, hidden.shape[-1])).reshape(
+            *hidden.shape[:-1], self.width
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Program:
+    steps: tuple[Op, ...]
+    constants: dict[int, Tensor]
+    start: int
+    end: int
+
+    def run(self, hidden: Tensor) -> Tensor:
+        """The output for this hidden state; every value is dropped after its last use."""
+        values: dict[int, Tensor] = {**self.constants, self.start: hidden}
+        if any(step.func.__name__.endswith("_") for step in self.steps):
+            values[self.start] = hidden.clone()
+        last_use = {ref: i for i, step in enumerate(self.steps) for ref in step.inputs}
+        for i, step in enumerate(self.steps):
+            args, kwargs = mapped((step.args, step.kwargs), Ref, lambda ref: values[ref.value])
+            result = args[0] if step.idle else step.func(*args, **kwargs)
+            made = [args[0]] if result is None else [t for _, t in tensors_in(result)]
+            values.update(zip(step.outputs, made, strict=True))
+            for ref in step.inputs:
+                if last_use[ref] == i and ref != self.end:
+                    values.pop(ref, None)
+        return values[self.end]
+
+
+def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | Unavailable:
+    """The tail from one output of the last block to one output of the model, verified.
+
+    The program is the backward slice of the trace from the target; it may rest on the last hidden
+    state and on parameters, on nothing else.
+    """
+    start, end = last.outputs[place].value, trace.output_values[target]
+    steps = _slice(trace, start, end)
+    if isinstance(steps, Unavailable):
+        return steps
+    constants = {
+        ref: trace.parameters[ref] for op in steps for ref in op.inputs if ref in trace.parameters
+    }
+    if any(constant.is_meta for constant in constants.values()):
+        return Unavailable("its weights are off-loaded and there only while the model runs")
+    program = _Program(steps=tuple(steps), constants=constants, start=start, end=end)
+    hidden, expected = last.kept.get(place), dict(tensors_in(trace.output)).get(target)
+    if hidden is None or expected is None:
+        return Unavailable("the last hidden state was gone when the pass ended")
+    return _accepted(program, target, hidden, expected)
+
+
+def _slice(trace: Trace, start: int, end: int) -> Sequence[Op] | Unavailable:
+    needed, seen, reached = [end], {end}, False
+    numbers: set[int] = set()
+    attention = {a.op for a in trace.attentions}
+    while needed:
+        value = needed.pop()
+        if value == start:
+            reached = True
+            continue
+        producer = trace.producer[value]
+        if producer < 0:
+            if value not in trace.parameters:
+                return Unavailable(
+                    "it depends on the inputs of the pass, not on the last hidden state alone "
+                    "(conditioning, or a path around the blocks)"
+                )
+            continue
+        if producer in attention:
+            return Unavailable(
+                "the output also passes through attention that is not part of the depth"
+            )
+        numbers.add(producer)
+        fresh = [ref for ref in trace.ops[producer].inputs if ref not in seen]
+        seen.update(fresh)
+        needed.extend(fresh)
+    if not reached:
+        return Unavailable("the output cannot be followed back to the last block")
+    return [trace.ops[n] for n in sorted(numbers)]
+
+
+def _accepted(
+    program: _Program, target: str, hidden: Tensor, expected: Tensor
+) -> Tail | Unavailable:
+    tolerance = _TOLERANCE * torch.finfo(expected.dtype).eps * float(expected.abs().max())
+    error = _difference(program.run, hidden, expected)
+    if not error <= tolerance:
+        return Unavailable(
+            f"replaying it on the last hidden state misses the model's {target} by {error:.3g}, "
+            f"more than {tolerance:.3g}"
+        )
+    positionwise = False
+    if hidden.ndim == 3 and expected.shape[:2] == hidden.shape[:2]:
+        rows = hidden.flatten(0, 1)[-64:].unsqueeze(1)
+        alone = _difference(program.run, rows, expected.flatten(0, 1)[-64:].unsqueeze(1))
+        positionwise = alone <= tolerance
+    return Tail(
+        target=target or "output",
+        operations=tuple(step.func.__name__ for step in program.steps if not step.idle),
+        positionwise=positionwise,
+        width=expected.shape[-1],
+        error=error,
+        _program=program,
+    )
+
+
+def _difference(run: Callable[[Tensor], Tensor], hidden: Tensor, expected: Tensor) -> float:
+    try:
+        found = run(hidden)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return float("inf")
+    if found.shape != expected.shape:
+        return float("inf")
+    return float((found.to(torch.float64) - expected.to(torch.float64)).abs().max())

@@ -1,0 +1,287 @@
+"""Small random-weight models of many families, each with a batch it accepts.
+
+Sizes are the smallest at which every mechanism is there: grouped heads, sliding windows shorter
+than the sequence, soft-caps that bend, adaptive norms that are not zero.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Batch = dict[str, Any]
+VOCAB, LENGTH, ROWS = 61, 12, 2
+
+
+def _ids(rows: int = ROWS, length: int = LENGTH) -> torch.Tensor:
+    return torch.randint(0, VOCAB, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def _shake(model: nn.Module) -> nn.Module:
+    """Give every parameter a generic value: zero gates and unit norms hide mistakes."""
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def gpt2(layers: int = 3) -> tuple[nn.Module, Batch]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=layers, n_head=4)
+    return _shake(GPT2LMHeadModel(config)), {"input_ids": _ids()}
+
+
+def llama(layers: int = 3) -> tuple[nn.Module, Batch]:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    return _shake(LlamaForCausalLM(config)), {"input_ids": _ids()}
+
+
+def qwen3() -> tuple[nn.Module, Batch]:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+    )
+    return _shake(Qwen3ForCausalLM(config)), {"input_ids": _ids()}
+
+
+def gemma2() -> tuple[nn.Module, Batch]:
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    config = Gemma2Config(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+        sliding_window=4,
+    )
+    return _shake(Gemma2ForCausalLM(config)), {"input_ids": _ids()}
+
+
+def gemma3() -> tuple[nn.Module, Batch]:
+    from transformers import Gemma3ForCausalLM, Gemma3TextConfig
+
+    config = Gemma3TextConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        sliding_window=4,
+    )
+    return _shake(Gemma3ForCausalLM(config)), {"input_ids": _ids()}
+
+
+def bert() -> tuple[nn.Module, Batch]:
+    from transformers import BertConfig, BertForMaskedLM
+
+    config = BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    return _shake(BertForMaskedLM(config)), {"input_ids": _ids()}
+
+
+def albert() -> tuple[nn.Module, Batch]:
+    from transformers import AlbertConfig, AlbertForMaskedLM
+
+    config = AlbertConfig(
+        vocab_size=VOCAB,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    return _shake(AlbertForMaskedLM(config)), {"input_ids": _ids()}
+
+
+def t5() -> tuple[nn.Module, Batch]:
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        vocab_size=VOCAB,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=3,
+        num_decoder_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+    )
+    batch = {"input_ids": _ids(), "decoder_input_ids": _ids(length=7)}
+    return _shake(T5ForConditionalGeneration(config)), batch
+
+
+def vit() -> tuple[nn.Module, Batch]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        image_size=16,
+        patch_size=8,
+        num_labels=5,
+    )
+    pixels = torch.randn(ROWS, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    return _shake(ViTForImageClassification(config)), {"pixel_values": pixels}
+
+
+def neox() -> tuple[nn.Module, Batch]:
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    config = GPTNeoXConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=48,
+        use_parallel_residual=True,
+    )
+    return _shake(GPTNeoXForCausalLM(config)), {"input_ids": _ids()}
+
+
+def dit() -> tuple[nn.Module, Batch]:
+    from diffusers import DiTTransformer2DModel
+
+    model = DiTTransformer2DModel(
+        num_attention_heads=2,
+        attention_head_dim=8,
+        in_channels=3,
+        num_layers=3,
+        sample_size=8,
+        patch_size=2,
+        num_embeds_ada_norm=10,
+    )
+    batch = {
+        "hidden_states": torch.randn(ROWS, 3, 8, 8, generator=torch.Generator().manual_seed(1)),
+        "timestep": torch.tensor([3, 700]),
+        "class_labels": torch.tensor([1, 4]),
+    }
+    return _shake(model), batch
+
+
+def sd3() -> tuple[nn.Module, Batch]:
+    from diffusers import SD3Transformer2DModel
+
+    model = SD3Transformer2DModel(
+        sample_size=8,
+        patch_size=2,
+        in_channels=4,
+        num_layers=3,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        caption_projection_dim=16,
+        joint_attention_dim=24,
+        pooled_projection_dim=12,
+        out_channels=4,
+        pos_embed_max_size=8,
+    )
+    generator = torch.Generator().manual_seed(1)
+    batch = {
+        "hidden_states": torch.randn(ROWS, 4, 8, 8, generator=generator),
+        "encoder_hidden_states": torch.randn(ROWS, 5, 24, generator=generator),
+        "pooled_projections": torch.randn(ROWS, 12, generator=generator),
+        "timestep": torch.tensor([3.0, 700.0]),
+    }
+    return _shake(model), batch
+
+
+def pixart() -> tuple[nn.Module, Batch]:
+    from diffusers import PixArtTransformer2DModel
+
+    model = PixArtTransformer2DModel(
+        sample_size=8,
+        patch_size=2,
+        in_channels=4,
+        out_channels=8,
+        num_layers=3,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        cross_attention_dim=16,
+        caption_channels=24,
+        use_additional_conditions=False,
+    )
+    generator = torch.Generator().manual_seed(1)
+    batch = {
+        "hidden_states": torch.randn(ROWS, 4, 8, 8, generator=generator),
+        "encoder_hidden_states": torch.randn(ROWS, 5, 24, generator=generator),
+        "timestep": torch.tensor([3, 700]),
+        "added_cond_kwargs": {"resolution": None, "aspect_ratio": None},
+    }
+    return _shake(model), batch
+
+
+def encoder(norm_first: bool = True) -> tuple[nn.Module, Batch]:
+    layer = nn.TransformerEncoderLayer(
+        d_model=32, nhead=4, dim_feedforward=48, batch_first=True, norm_first=norm_first
+    )
+    model = nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=not norm_first)
+    source = torch.randn(ROWS, LENGTH, 32, generator=torch.Generator().manual_seed(1))
+    return _shake(model), {"src": source}
+
+
+def bloom() -> tuple[nn.Module, Batch]:
+    from transformers import BloomConfig, BloomForCausalLM
+
+    config = BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=3, n_head=4)
+    return _shake(BloomForCausalLM(config)), {"input_ids": _ids()}
+
+
+def gptj() -> tuple[nn.Module, Batch]:
+    from transformers import GPTJConfig, GPTJForCausalLM
+
+    config = GPTJConfig(
+        vocab_size=VOCAB, n_positions=64, n_embd=32, n_layer=3, n_head=4, rotary_dim=4
+    )
+    return _shake(GPTJForCausalLM(config)), {"input_ids": _ids()}
+
+
+Factory = Callable[[], tuple[nn.Module, Batch]]
+READABLE: dict[str, Factory] = {
+    f.__name__: f
+    for f in (
+        gpt2, llama, qwen3, gemma2, gemma3, bert, albert, t5, vit, neox, dit, sd3, pixart, encoder,
+    )
+}  # fmt: skip
+REFUSED: dict[str, Factory] = {f.__name__: f for f in (bloom, gptj)}
+
+
+def first_tensor(output: Any) -> torch.Tensor:
+    """The tensor a user compares: the output itself, or the first one in it."""
+    if isinstance(output, torch.Tensor):
+        return output
+    values = output.values() if hasattr(output, "values") else output
+    return next(first_tensor(v) for v in values if v is not None)
