@@ -13,7 +13,7 @@ from flowscope.tap.anatomy import Anatomy
 from flowscope.tap.discovery import anatomy_of
 from flowscope.tap.kernels import INTERFACE, register_interface
 from flowscope.tap.recorder import traced
-from flowscope.tap.trace import Trace, tensors_in
+from flowscope.tap.trace import Trace, mapped, tensors_in
 
 __all__ = ["backends_of", "probe", "switched_backend"]
 
@@ -28,25 +28,35 @@ def probe(
     UnsupportedModelError
         When neither seam sees an attention call in every block.
     """
-    try:
-        return anatomy_of(_recorded(root, args, kwargs), blocks=blocks)
-    except UnsupportedModelError as refusal:
-        if not _configs(root):
-            raise
-        with switched_backend(root):
-            trace = _recorded(root, args, kwargs)
-            try:
-                return anatomy_of(trace, blocks=blocks, seam="interface")
-            except UnsupportedModelError:
-                raise refusal from None
+    with torch.no_grad():
+        try:
+            return _judged(_recorded(root, args, kwargs), blocks, "sdpa")
+        except UnsupportedModelError as refusal:
+            if not _configs(root):
+                raise
+            with switched_backend(root):
+                trace = _recorded(root, args, kwargs)
+                try:
+                    return _judged(trace, blocks, "interface")
+                except UnsupportedModelError:
+                    raise refusal from None
+
+
+def _judged(trace: Trace, blocks: Sequence[str], seam: str) -> Anatomy:
+    """The anatomy, with tails replayed under other random numbers than the pass itself had."""
+    with torch.random.fork_rng(devices=_cuda_devices(trace.root.module)):
+        torch.manual_seed(torch.initial_seed() + 1)
+        return anatomy_of(trace, blocks=blocks, seam=seam)
+
+
+def _cuda_devices(root: nn.Module) -> list[int]:
+    return sorted({p.device.index or 0 for p in root.parameters() if p.is_cuda})
 
 
 def _recorded(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
-    args, kwargs = _with_own_caches(args, kwargs)
-    devices = sorted({p.device.index or 0 for p in root.parameters() if p.is_cuda})
+    args, kwargs = _own(args, kwargs)
     with (
-        torch.no_grad(),
-        torch.random.fork_rng(devices=devices),
+        torch.random.fork_rng(devices=_cuda_devices(root)),
         _running_statistics_kept(root),
         traced(root) as recorder,
     ):
@@ -62,12 +72,15 @@ def _recorded(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return trace
 
 
-def _with_own_caches(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """The arguments with key-value caches copied, so that probing does not fill the user's."""
+def _own(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """The arguments with tensors and key-value caches copied: a model may write into either."""
+    copies: dict[int, Tensor] = {}
 
     def own(value: Any) -> Any:
         is_cache = hasattr(value, "update") and hasattr(value, "get_seq_length")
-        return copy.deepcopy(value) if is_cache else value
+        if is_cache:
+            return copy.deepcopy(value)
+        return mapped(value, Tensor, lambda t: copies.setdefault(id(t), t.clone()))
 
     return tuple(own(a) for a in args), {name: own(a) for name, a in kwargs.items()}
 

@@ -99,6 +99,8 @@ def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | U
     The program is the backward slice of the trace from the target; it may rest on the last hidden
     state and on parameters, on nothing else.
     """
+    if any(p.is_meta for p in trace.root.module.parameters()):
+        return Unavailable("weights are off-loaded: they are there only while the model runs")
     start, end = last.outputs[place].value, trace.output_values[target]
     steps = _slice(trace, start, end)
     if isinstance(steps, Unavailable):
@@ -106,8 +108,6 @@ def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | U
     constants = {
         ref: trace.parameters[ref] for op in steps for ref in op.inputs if ref in trace.parameters
     }
-    if any(constant.is_meta for constant in constants.values()):
-        return Unavailable("its weights are off-loaded and there only while the model runs")
     program = _Program(steps=tuple(steps), constants=constants, start=start, end=end)
     hidden, expected = last.kept.get(place), dict(tensors_in(trace.output)).get(target)
     if hidden is None or expected is None:
@@ -152,7 +152,7 @@ def _accepted(
     error = _difference(program.run, hidden, expected)
     if not error <= tolerance:
         return Unavailable(
-            f"replaying it on the last hidden state misses the model's {target} by {error:.3g}, "
+            f"replaying it on the last hidden state misses the model's {target or 'output'} by {error:.3g}, "
             f"more than {tolerance:.3g}"
         )
     positionwise = False
