@@ -229,16 +229,20 @@ class _InPlace(nn.Module):
 
 
 def test_in_place_and_scaled_additions_are_followed():
-    model, passes = nn.Sequential(_InPlace(), _InPlace()), []
-    x = torch.randn(2, 5, 8)
-    with Tap(model) as tap, torch.no_grad():
-        tap.on_block(passes.append)
-        model(x.clone())
-    torch.testing.assert_close(passes[0].hidden_in, x)
-    for event in passes:
-        assert [w.kind for w in event.writes] == ["attention", "feed_forward"]
+    model, x = nn.Sequential(_InPlace(), _InPlace()), torch.randn(2, 5, 8)
+    kinds, seen = [], []
+
+    def listener(event):  # here and now: the next block writes into this one's output
         total = event.hidden_in + sum(w.tensor for w in event.writes)
         torch.testing.assert_close(total, event.hidden_out)
+        kinds.append([w.kind for w in event.writes])
+        seen.append(event.hidden_in.clone())
+
+    with Tap(model) as tap, torch.no_grad():
+        tap.on_block(listener)
+        model(x.clone())
+    assert kinds == [["attention", "feed_forward"]] * 2
+    torch.testing.assert_close(seen[0], x)
 
 
 class _Looped(nn.Module):

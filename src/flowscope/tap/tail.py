@@ -152,8 +152,8 @@ def _accepted(
     error = _difference(program.run, hidden, expected)
     if not error <= tolerance:
         return Unavailable(
-            f"replaying it on the last hidden state misses the model's {target or 'output'} by {error:.3g}, "
-            f"more than {tolerance:.3g}"
+            f"replaying it on the last hidden state misses the model's {target or 'output'} "
+            f"by {error:.3g}, more than {tolerance:.3g}"
         )
     positionwise = False
     if hidden.ndim == 3 and expected.shape[:2] == hidden.shape[:2]:

@@ -4,6 +4,7 @@ The trace holds numbers for values, never activations: a tensor is known by a we
 it lives, and by its number afterwards. Parameters are held, because they outlive the pass anyway.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -126,7 +127,10 @@ def mapped(structure: Any, kind: type[_Leaf], change: Callable[[_Leaf], Any]) ->
     if isinstance(structure, kind):
         return change(structure)
     if isinstance(structure, dict):
-        return {key: mapped(item, kind, change) for key, item in structure.items()}
+        copied = copy.copy(structure)  # keeps the type: model outputs are dictionaries too
+        for key, item in structure.items():
+            copied[key] = mapped(item, kind, change)
+        return copied
     if type(structure) in (tuple, list, torch.Size):
         return type(structure)(mapped(item, kind, change) for item in structure)
     if isinstance(structure, slice):
