@@ -1,0 +1,99 @@
+"""Configuration: YAML or keyword in, checked values out.
+
+Unknown keys are refused with the nearest name; ``--set a.b=c`` overrides one value.
+"""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from flowscope.errors import InvalidInputError
+
+__all__ = ["Config", "DoctorConfig"]
+
+
+class Config(BaseModel):
+    """Base of every command's configuration: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    @classmethod
+    def resolved(
+        cls, given: dict[str, Any], overrides: Iterable[str] = (), file: Path | None = None
+    ) -> Self:
+        """Defaults, then the file, then what was given, then the ``a.b=c`` overrides.
+
+        Raises
+        ------
+        InvalidInputError
+            For an unknown key (the nearest name is suggested), a value of the wrong type, an
+            override that is no assignment, or a file that is no YAML mapping.
+        """
+        values = _read(file) if file is not None else {}
+        values |= {name: value for name, value in given.items() if value is not None}
+        for assignment in overrides:
+            _assign(values, assignment)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise InvalidInputError(_sentence(cls, error)) from error
+
+
+class DoctorConfig(Config):
+    """What ``flowscope doctor`` takes."""
+
+    model: str
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
+    blocks: str | tuple[str, ...] = ()
+    trust_remote_code: bool = False
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"The configuration {file} could not be read: {error}.") from error
+    except yaml.YAMLError as error:
+        raise InvalidInputError(f"{file} is not valid YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InvalidInputError(
+            f"{file} must hold a mapping of names to values; it holds a {type(content).__name__}."
+        )
+    return content
+
+
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    path, equals, text = assignment.partition("=")
+    names = path.strip().split(".")
+    if not equals or not all(names):
+        raise InvalidInputError(f"--set takes name=value or group.name=value; got {assignment!r}.")
+    for name in names[:-1]:
+        inner = values.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise InvalidInputError(f"--set {assignment}: {name!r} holds a value, not a group.")
+        values = inner
+    try:
+        values[names[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInputError(f"--set {assignment}: the value is not valid YAML.") from error
+
+
+def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        names = list(cls.model_fields)
+        near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names)}."
+        return f"{where!r} is no setting of {cls.__name__}.{hint}"
+    if problem["type"] == "missing":
+        return f"The setting {where!r} is missing."
+    return f"The setting {where!r} is wrong: {problem['msg']}; got {problem['input']!r}."
