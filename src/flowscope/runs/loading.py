@@ -4,8 +4,10 @@ Weights are read from safetensors or GGUF only; pickled checkpoints are refused.
 repository runs unless the caller says so.
 """
 
+import functools
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,32 +94,29 @@ def load(
     >>> load(nn.Linear(2, 2)).kind
     'torch'
     """
+    none = Unavailable("none was given with the loaded model")
     if isinstance(source, (str, Path)):
         place = located(source, revision)
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
-        model = _from_gguf(place, dtype, device) if isinstance(place, GgufFile) else None
-        if isinstance(place, ModelFolder):
-            loader = _from_diffusers if place.library == "diffusers" else _from_transformers
-            model = loader(place, dtype, device, options)
-        tokenizer = tokenizer or _preprocessor("AutoTokenizer", place, options)
-        processor = processor or _preprocessor("AutoImageProcessor", place, options)
-        name = str(source)
-    else:
-        if device is not None or dtype is not None:
-            raise InvalidInputError(
-                "device and dtype are for models that flowscope loads; this one is loaded already "
-                "and is not moved. Call model.to(...) yourself first."
-            )
-        model = _module_of(source)
-        name = f"{type(model).__name__} in memory"
-    assert model is not None
-    return Loaded(
-        model=model,
-        tokenizer=tokenizer or Unavailable("none was given with the loaded model"),
-        processor=processor or Unavailable("none was given with the loaded model"),
-        kind=kind_of(model),
-        source=name,
-    )
+        model = _loaded_from(place, dtype, device, options)
+        tokens = _preprocessor("AutoTokenizer", place, options) if tokenizer is None else tokenizer
+        images = (
+            _preprocessor("AutoImageProcessor", place, options) if processor is None else processor
+        )
+        return _described(model, tokens, images, str(source))
+    if device is not None or dtype is not None:
+        raise InvalidInputError(
+            "device and dtype are for models that flowscope loads; this one is loaded already and "
+            "is not moved. Call model.to(...) yourself first."
+        )
+    model = _module_of(source)
+    tokens, images = (none if given is None else given for given in (tokenizer, processor))
+    return _described(model, tokens, images, f"{type(model).__name__} in memory")
+
+
+def _described(model: nn.Module, tokenizer: Any, processor: Any, source: str) -> Loaded:
+    kind = kind_of(model)
+    return Loaded(model=model, tokenizer=tokenizer, processor=processor, kind=kind, source=source)
 
 
 def kind_of(model: nn.Module) -> Kind:
@@ -174,31 +173,63 @@ def _module_of(source: Any) -> nn.Module:
     )
 
 
+def _loaded_from(
+    place: GgufFile | ModelFolder,
+    dtype: torch.dtype | None,
+    device: str | None,
+    options: dict[str, Any],
+) -> nn.Module:
+    if isinstance(place, GgufFile):
+        return _from_gguf(place, dtype, device)
+    if place.library == "diffusers":
+        return _from_diffusers(place, dtype, device, options)
+    return _from_transformers(place, dtype, device, options)
+
+
 def _from_transformers(
     place: ModelFolder, dtype: torch.dtype | None, device: str | None, options: dict[str, Any]
 ) -> nn.Module:
+    refused: LoadError | None = None
+    for loader in _model_classes(place, options["trust_remote_code"]):
+        try:
+            return _complete(
+                place,
+                functools.partial(
+                    loader.from_pretrained,
+                    place.path,
+                    dtype=dtype or "auto",
+                    device_map=device,
+                    use_safetensors=True,
+                    output_loading_info=True,
+                    **options,
+                ),
+            )
+        except LoadError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
+
+
+def _model_classes(place: ModelFolder, trusted: bool) -> list[Any]:
+    """Classes to try: the one the checkpoint names, else those whose weights it may hold.
+
+    A checkpoint that names none is tried from the most specific head to the bare model; one that
+    lacks weights of a class is refused by it, so the first that loads is the one it was saved from.
+    """
     import transformers
 
     name = (place.config.get("architectures") or [None])[0]
     known = getattr(transformers, name or "", None)
-    if known is None and not options["trust_remote_code"]:
+    if known is not None:
+        return [known]
+    if name is not None and not trusted:
         raise LoadError(
-            f"{place.name} asks for the architecture {name or '(none named)'}, which transformers "
+            f"{place.name} asks for the architecture {name}, which transformers "
             f"{transformers.__version__} does not have. If its code comes with the weights and you "
             "trust it, load with trust_remote_code=True (--trust-remote-code)."
         )
-    loader = known or transformers.AutoModelForCausalLM
-    return _complete(
-        place,
-        lambda: loader.from_pretrained(
-            place.path,
-            dtype=dtype or "auto",
-            device_map=device,
-            use_safetensors=True,
-            output_loading_info=True,
-            **options,
-        ),
-    )
+    heads = ("ForMaskedLM", "ForSeq2SeqLM", "ForCausalLM", "ForImageClassification", "")
+    return [getattr(transformers, f"AutoModel{head}") for head in heads]
 
 
 def _from_gguf(place: GgufFile, dtype: torch.dtype | None, device: str | None) -> nn.Module:
@@ -206,7 +237,8 @@ def _from_gguf(place: GgufFile, dtype: torch.dtype | None, device: str | None) -
 
     return _complete(
         place,
-        lambda: AutoModelForCausalLM.from_pretrained(
+        functools.partial(
+            AutoModelForCausalLM.from_pretrained,
             place.folder,
             gguf_file=place.file,
             dtype=dtype or torch.float32,
@@ -216,7 +248,7 @@ def _from_gguf(place: GgufFile, dtype: torch.dtype | None, device: str | None) -
     )
 
 
-def _complete(place: GgufFile | ModelFolder, loading: Any) -> nn.Module:
+def _complete(place: GgufFile | ModelFolder, loading: Callable[[], Any]) -> nn.Module:
     """Run a transformers loader; weights that the checkpoint lacks would be random: refuse."""
     try:
         model, info = loading()
@@ -228,7 +260,7 @@ def _complete(place: GgufFile | ModelFolder, loading: Any) -> nn.Module:
     if missing:
         raise LoadError(
             f"{place.name} lacks {len(missing)} of the weights of {type(model).__name__} (the "
-            f"first: {missing[0]}); they would be random numbers. Give a checkpoint of this architecture."
+            f"first: {missing[0]}); they would be random numbers. Give a complete checkpoint."
         )
     assert isinstance(model, nn.Module)
     return model.eval()
