@@ -4,6 +4,7 @@ Sizes are the smallest at which every mechanism is there: grouped heads, sliding
 than the sequence, soft-caps that bend, adaptive norms that are not zero.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,18 @@ from torch import nn
 
 Batch = dict[str, Any]
 VOCAB, LENGTH, ROWS = 61, 12, 2
+
+
+def _seeded(make: Callable[..., tuple[nn.Module, Batch]]) -> Callable[..., tuple[nn.Module, Batch]]:
+    """The same weights at every call, whatever ran before."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> tuple[nn.Module, Batch]:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return make(*args, **kwargs)
+
+    return made
 
 
 def _ids(rows: int = ROWS, length: int = LENGTH) -> torch.Tensor:
@@ -27,6 +40,7 @@ def _shake(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
+@_seeded
 def gpt2(layers: int = 3) -> tuple[nn.Module, Batch]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -34,6 +48,7 @@ def gpt2(layers: int = 3) -> tuple[nn.Module, Batch]:
     return _shake(GPT2LMHeadModel(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def llama(layers: int = 3) -> tuple[nn.Module, Batch]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -48,6 +63,7 @@ def llama(layers: int = 3) -> tuple[nn.Module, Batch]:
     return _shake(LlamaForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def qwen3() -> tuple[nn.Module, Batch]:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -63,6 +79,7 @@ def qwen3() -> tuple[nn.Module, Batch]:
     return _shake(Qwen3ForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def gemma2() -> tuple[nn.Module, Batch]:
     from transformers import Gemma2Config, Gemma2ForCausalLM
 
@@ -82,6 +99,7 @@ def gemma2() -> tuple[nn.Module, Batch]:
     return _shake(Gemma2ForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def gemma3() -> tuple[nn.Module, Batch]:
     from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
@@ -99,6 +117,7 @@ def gemma3() -> tuple[nn.Module, Batch]:
     return _shake(Gemma3ForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def bert() -> tuple[nn.Module, Batch]:
     from transformers import BertConfig, BertForMaskedLM
 
@@ -112,6 +131,7 @@ def bert() -> tuple[nn.Module, Batch]:
     return _shake(BertForMaskedLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def albert() -> tuple[nn.Module, Batch]:
     from transformers import AlbertConfig, AlbertForMaskedLM
 
@@ -126,6 +146,7 @@ def albert() -> tuple[nn.Module, Batch]:
     return _shake(AlbertForMaskedLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def t5() -> tuple[nn.Module, Batch]:
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -143,6 +164,7 @@ def t5() -> tuple[nn.Module, Batch]:
     return _shake(T5ForConditionalGeneration(config)), batch
 
 
+@_seeded
 def vit() -> tuple[nn.Module, Batch]:
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -159,6 +181,7 @@ def vit() -> tuple[nn.Module, Batch]:
     return _shake(ViTForImageClassification(config)), {"pixel_values": pixels}
 
 
+@_seeded
 def neox() -> tuple[nn.Module, Batch]:
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
@@ -173,6 +196,7 @@ def neox() -> tuple[nn.Module, Batch]:
     return _shake(GPTNeoXForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def dit() -> tuple[nn.Module, Batch]:
     from diffusers import DiTTransformer2DModel
 
@@ -193,6 +217,7 @@ def dit() -> tuple[nn.Module, Batch]:
     return _shake(model), batch
 
 
+@_seeded
 def sd3() -> tuple[nn.Module, Batch]:
     from diffusers import SD3Transformer2DModel
 
@@ -219,6 +244,7 @@ def sd3() -> tuple[nn.Module, Batch]:
     return _shake(model), batch
 
 
+@_seeded
 def pixart() -> tuple[nn.Module, Batch]:
     from diffusers import PixArtTransformer2DModel
 
@@ -244,6 +270,7 @@ def pixart() -> tuple[nn.Module, Batch]:
     return _shake(model), batch
 
 
+@_seeded
 def encoder(norm_first: bool = True) -> tuple[nn.Module, Batch]:
     layer = nn.TransformerEncoderLayer(
         d_model=32, nhead=4, dim_feedforward=48, batch_first=True, norm_first=norm_first
@@ -253,6 +280,7 @@ def encoder(norm_first: bool = True) -> tuple[nn.Module, Batch]:
     return _shake(model), {"src": source}
 
 
+@_seeded
 def bloom() -> tuple[nn.Module, Batch]:
     from transformers import BloomConfig, BloomForCausalLM
 
@@ -260,6 +288,7 @@ def bloom() -> tuple[nn.Module, Batch]:
     return _shake(BloomForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
 def gptj() -> tuple[nn.Module, Batch]:
     from transformers import GPTJConfig, GPTJForCausalLM
 

@@ -6,7 +6,6 @@ repository runs unless the caller says so.
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 
 from flowscope.errors import InvalidInputError, LoadError
@@ -252,7 +252,7 @@ def _complete(place: GgufFile | ModelFolder, loading: Callable[[], Any]) -> nn.M
     """Run a transformers loader; weights that the checkpoint lacks would be random: refuse."""
     try:
         model, info = loading()
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise LoadError(f"{place.name} could not be loaded: {error}") from error
     missing = sorted(
         {*info.get("missing_keys", ()), *(k for k, *_ in info.get("mismatched_keys", ()))}
@@ -286,7 +286,7 @@ def _from_diffusers(
             revision=options["revision"],
             **subfolder,
         )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise LoadError(f"{place.name} could not be loaded: {error}") from error
     assert isinstance(model, nn.Module)
     return (model if device is None else model.to(device)).eval()
@@ -302,7 +302,11 @@ def _preprocessor(name: str, place: GgufFile | ModelFolder, options: dict[str, A
             if name != "AutoTokenizer":
                 return Unavailable("a GGUF file holds a language model")
             return transformers.AutoTokenizer.from_pretrained(place.folder, gguf_file=place.file)
-        return getattr(transformers, name).from_pretrained(place.path, **options)
-    except (OSError, ValueError, KeyError, TypeError, ImportError, json.JSONDecodeError) as error:
+        found = getattr(transformers, name).from_pretrained(place.path, **options)
+    except Exception as error:  # the tokenizers library raises bare exceptions
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return Unavailable(f"none could be loaded from {place.name}: {reason}")
+    # A folder without vocabulary files gives an empty tokenizer and no error.
+    if name == "AutoTokenizer" and len(set(found("It was the best of times.")["input_ids"])) < 2:
+        return Unavailable(f"{place.name} holds no vocabulary")
+    return found
