@@ -1,0 +1,1 @@
+"""One file per question, with its peer; results are files."""

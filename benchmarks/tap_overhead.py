@@ -1,10 +1,10 @@
-"""What does listening cost?
+"""What listening costs.
 
 Question: how much slower is a forward pass of GPT-2-small shapes (12 layers, width 768, 128 tokens,
 float32, CPU) with a reading listener, against the bare forward pass, measured in one run?
 
-Peer: the bare model itself. Repetitions are interleaved so that drift of the machine hits all alike.
-The one probing pass of a new model is timed apart.
+Peer: the bare model itself. Repetitions are interleaved so that drift of the machine hits all
+alike. The one probing pass of a new model is timed apart.
 
 Run: ``python benchmarks/tap_overhead.py``; writes ``benchmarks/results/tap_overhead.json``.
 """

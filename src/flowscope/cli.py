@@ -5,6 +5,7 @@ document is on standard output and nothing else; progress and warnings go to sta
 """
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,10 +116,13 @@ def doctor(
 def _examined(
     given: dict[str, Any], overrides: list[str] | None, file: Path | None
 ) -> "Examination":
-    with Console(stderr=True).status("loading torch and the model …"):
+    if not sys.stderr.isatty():  # a loader's bars belong on a screen, not in a log
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    with Console(stderr=True).status("starting torch …"):
         from flowscope.runs import DoctorConfig, examined
 
-        return examined(DoctorConfig.resolved(given, overrides or (), file))
+        config = DoctorConfig.resolved(given, overrides or (), file)
+    return examined(config)
 
 
 def _show(found: "Examination") -> None:
@@ -135,22 +139,13 @@ def _show(found: "Examination") -> None:
     if not found.refused:
         table.add_row("depth", f"{found.blocks} blocks, {found.attention_calls} attention calls")
         table.add_row("writes", " + ".join(found.writes) or "none can be told apart")
-        table.add_row("tail", _tail_words(found))
+        table.add_row("tail", found.tail_words)
     for number, line in enumerate(found.can):
         table.add_row("[green]can[/]" if number == 0 else "", escape(line))
     for number, obstacle in enumerate(found.cannot):
         label = "[yellow]cannot[/]" if number == 0 else ""
         table.add_row(label, f"[bold]{escape(obstacle.what)}[/]: {escape(obstacle.because)}")
     console.print(table)
-
-
-def _tail_words(found: "Examination") -> str:
-    from flowscope.tap import Tail
-
-    if not isinstance(found.tail, Tail):
-        return "cannot be replayed"
-    steps = ", ".join(name.strip("_") for name in found.tail.operations) or "nothing"
-    return f"{steps} → {found.tail.target} ({found.tail.width} wide)"
 
 
 if __name__ == "__main__":

@@ -72,6 +72,14 @@ class Examination:
     reading_error: float | Unavailable
     refused: bool
 
+    @property
+    def tail_words(self) -> str:
+        """The tail in one line: its operations and what they lead to."""
+        if isinstance(self.tail, Unavailable):
+            return "cannot be replayed"
+        steps = ", ".join(name.strip("_") for name in self.tail.operations) or "nothing"
+        return f"{steps} → {self.tail.target} ({self.tail.width} wide)"
+
     def to_json(self) -> dict[str, Any]:
         """A document of plain values; what is missing is null, its reason is under ``cannot``."""
         tail = self.tail

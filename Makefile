@@ -1,0 +1,47 @@
+# Each target works alone in a fresh clone with Python >= 3.11, make and a package index.
+#   make demo                                  set up, run the main job
+#   make test                                  set up, run every check
+#   make demo TORCH_INDEX=<index url>          take torch from another index (a CPU or CUDA build)
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format types unit bench clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.tap_overhead
+	$(BIN)/python -m benchmarks.mobility_norm
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis out
