@@ -1,0 +1,59 @@
+"""Code in the documentation runs, links lead somewhere, nothing speaks of places a user has not."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import models
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def _snippets(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/read-a-model.md"])
+def test_snippets_run_in_order(page, capsys):
+    model, batch = models.gpt2()
+    names = {"model": model, "batch": batch, "torch": torch}
+    snippets = _snippets(page)
+    assert snippets
+    for snippet in snippets:
+        exec(compile(snippet, page, "exec"), names)
+
+
+def test_the_how_to_measures_what_it_says():
+    model, batch = models.gpt2()
+    names = {"model": model, "batch": batch}
+    for snippet in _snippets("docs/how-to/read-a-model.md"):
+        exec(compile(snippet, "how-to", "exec"), names)
+    assert len(names["entropies"]) == 3
+    assert [kind for _, kind, _ in names["norms"]] == ["attention", "feed_forward"] * 3
+    with torch.no_grad():
+        logits = model(**batch).logits
+    torch.testing.assert_close(names["lens"][-1], logits)
+    assert not torch.allclose(names["steered"].logits, logits)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_inside_the_repository_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_pages_name_no_private_place(page):
+    assert not re.search(r"/work/|\.\./shared|/tmp/|seeds/", page.read_text())
+
+
+def test_tests_named_in_the_errata_exist():
+    text = (ROOT / "docs/theory/errata.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) > 20
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
