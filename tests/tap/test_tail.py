@@ -109,3 +109,20 @@ def test_a_tail_follows_training():
     model.lm_head.weight.mul_(2.0)
     output, hidden, _ = _tapped(model, batch)
     torch.testing.assert_close(tail(hidden[-1]), output.logits)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "gpt2", "bert"])
+@torch.no_grad()
+def test_a_widened_tail_reads_half_precision_states_in_float32(name):
+    model, batch = models.READABLE[name]()
+    _, hidden, exact = _tapped(model, batch)
+    expected = exact.rows(hidden[-1].bfloat16().float())
+    _, _, tail = _tapped(model.to(torch.bfloat16), batch)
+    found = tail.widened().rows(hidden[-1].bfloat16().float())
+    assert found.dtype == torch.float32
+    for parameter in model.parameters():  # the float32 model with the rounded weights
+        parameter.data = parameter.data.float()
+    rounded = _tapped(model, batch)[2].rows(hidden[-1].bfloat16().float())
+    torch.testing.assert_close(found, rounded, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
+    assert torch.equal(exact.widened().rows(hidden[-1]), exact.rows(hidden[-1]))

@@ -7,7 +7,7 @@ when replaying it on the last hidden state gives the model's own output again.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -57,6 +57,14 @@ class Tail:
         """
         return self._program.run(hidden)
 
+    def widened(self) -> "Tail":
+        """The same tail in float32, for hidden states in float32.
+
+        Statistics of logits should not carry the rounding of a half-precision output product.
+        Half-precision weights are copied, as they are now; float32 weights stay the model's own.
+        """
+        return replace(self, _program=self._program.widened())
+
     def rows(self, hidden: Tensor) -> Tensor:
         """The output of each row of ``[..., d]`` on its own: ``[..., width]``."""
         if not self.positionwise:
@@ -76,6 +84,22 @@ class _Program:
     start: int
     end: int
 
+    def widened(self) -> "_Program":
+        """The same program in float32: half-precision constants and casts are lifted."""
+        steps = [
+            replace(
+                op,
+                args=mapped(op.args, torch.dtype, _lifted),
+                kwargs=mapped(op.kwargs, torch.dtype, _lifted),
+            )
+            for op in self.steps
+        ]
+        constants = {
+            ref: c.to(_lifted(c.dtype)) if c.is_floating_point() else c
+            for ref, c in self.constants.items()
+        }
+        return replace(self, steps=tuple(steps), constants=constants)
+
     def run(self, hidden: Tensor) -> Tensor:
         """The output for this hidden state; every value is dropped after its last use."""
         values: dict[int, Tensor] = {**self.constants, self.start: hidden}
@@ -91,6 +115,10 @@ class _Program:
                 if last_use[ref] == i and ref != self.end:
                     values.pop(ref, None)
         return values[self.end]
+
+
+def _lifted(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | Unavailable:
