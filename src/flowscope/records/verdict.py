@@ -1,0 +1,127 @@
+"""A verdict: a claim, the number it was judged by, and the decision."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from flowscope.errors import InvalidInputError
+from flowscope.records.absence import Unavailable
+from flowscope.records.frozen import Record, choice, frozen_array, text
+from flowscope.records.interval import Interval
+from flowscope.records.measurement import Measurement
+from flowscope.records.views import verdict_table
+
+__all__ = ["Decision", "Verdict"]
+
+Decision = Literal["holds", "fails", "abstains"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verdict(Record):
+    """Whether a claim holds, by which number, against which null, and why.
+
+    Parameters
+    ----------
+    name
+        What it is called for short, e.g. ``"P0"``.
+    claim
+        The statement that was judged, in words.
+    statistic
+        The number it was judged by: a measurement of a single value, with its unit, n,
+        estimator and seed, so that the verdict carries the birth certificate of its number.
+        It may have abstained or failed; the verdict then abstains.
+    null
+        The same number under the null (shuffled, randomised, untrained), a measurement of a
+        single value, or why there was no null.
+    effect, interval
+        Statistic against null on the scale the claim is about, and its interval (two floats).
+    decision
+        ``holds``, ``fails`` or ``abstains``.
+    because
+        The reason, in words; never empty.
+
+    Raises
+    ------
+    InvalidInputError
+        One of the above does not hold.
+
+    Examples
+    --------
+    >>> gap = Measurement(name="gap", values=0.25, unit="nat", n=8, estimator="mean",
+    ...                   dtype="float64")
+    >>> verdict = Verdict(name="P9", claim="layers contract", statistic=gap,
+    ...                   null=Unavailable("no null was asked for"), effect=0.25,
+    ...                   interval=Interval(low=0.125, high=0.5, level=0.95, method="bootstrap"),
+    ...                   decision="holds", because="the interval lies above 0")
+    >>> verdict.to_pandas()[["claim", "decision", "value", "low", "high"]]
+                 claim decision  value    low  high
+    0  layers contract    holds   0.25  0.125   0.5
+    """
+
+    name: str
+    claim: str
+    statistic: Measurement
+    null: Measurement | Unavailable
+    effect: float | Unavailable
+    interval: Interval | Unavailable
+    decision: Decision
+    because: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", text(self.name, "the name of a verdict"))
+        object.__setattr__(self, "claim", text(self.claim, "the claim of a verdict"))
+        what = f"of the verdict on {self.claim!r}"
+        choice(self.decision, ("holds", "fails", "abstains"), f"the decision {what}")
+        object.__setattr__(self, "because", text(self.because, f"the reason (because) {what}"))
+        _check_single(self.statistic, f"the statistic {what}")
+        if not isinstance(self.null, Unavailable):
+            _check_single(self.null, f"the null {what}")
+        if not isinstance(self.effect, Unavailable):
+            object.__setattr__(self, "effect", _effect(self.effect, what))
+        if not isinstance(self.interval, Unavailable):
+            _check_float_interval(self.interval, what)
+        if self.decision != "abstains" and self.statistic.status != "ok":
+            raise InvalidInputError(
+                f"the statistic {what} has status {self.statistic.status} "
+                f"({self.statistic.because}): the decision must be abstains, found {self.decision}."
+            )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Table of one row.
+
+        The columns are ``name, claim, decision, statistic, value, null, null_value, effect, low,
+        high, level, n, unit, because``; a number that is not there is NaN.
+        """
+        return verdict_table(self)
+
+
+def _check_single(measurement: Any, what: str) -> None:
+    if not isinstance(measurement, Measurement):
+        raise InvalidInputError(
+            f"{what} must be a Measurement, found {type(measurement).__name__}."
+        )
+    if measurement.axes:
+        raise InvalidInputError(
+            f"{what} must be a single number, found axes {measurement.axes}: "
+            "reduce it first, a verdict is about one number."
+        )
+
+
+def _effect(value: Any, what: str) -> float:
+    array = frozen_array(value, f"the effect {what}")
+    if array.ndim or array.dtype.kind == "b" or math.isnan(array):
+        raise InvalidInputError(
+            f"the effect {what} must be one number, found {value!r}: where there is none, put "
+            "Unavailable with the reason."
+        )
+    return float(array)
+
+
+def _check_float_interval(interval: Any, what: str) -> None:
+    if not isinstance(interval, Interval) or not isinstance(interval.low, float):
+        raise InvalidInputError(
+            f"the interval {what} must be an Interval of two floats or Unavailable, found "
+            f"{interval!r}."
+        )
