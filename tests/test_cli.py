@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 from tests.runs.conftest import folders, tokenizer  # noqa: F401
 from typer.testing import CliRunner
 
@@ -104,3 +105,100 @@ def test_help_and_version_do_not_import_torch():
     assert done.returncode == 0, done.stderr
     assert "doctor" in done.stdout
     assert _run("--version").stdout == f"flowscope {__version__}\n"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    text = folder / "text.txt"
+    text.write_text(
+        "It was the best of times, it was the worst of times, said the king to Ruth. " * 20
+    )
+    options = ["--text", str(text), "--prompts", "3", "--tokens", "24", "--out", str(folder)]
+    result = _run("audit", *options, "--set", "resamples=20", "--json")
+    return folder, options, result
+
+
+def test_audit_json_keeps_its_contract(audited):
+    folder, _, result = audited
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert set(document) >= {"model", "verdicts", "segments", "tables", "run"}
+    assert [v["name"] for v in document["verdicts"]] == ["P0", "P1", "P2", "P3", "P4"]
+    assert {v["decision"] for v in document["verdicts"]} <= {"holds", "fails", "abstains"}
+    assert document["segments"][0]["first_layer"] == 1
+    assert (folder / "audit-language" / "report.html").is_file()
+    assert (folder / "audit-language" / "figures" / "variation.png").is_file()
+
+
+def test_audit_shows_verdicts_in_eighty_columns(audited):
+    _, options, _ = audited
+    result = _run("audit", *options, "--set", "resamples=20", env={"COLUMNS": "80"})
+    lines = [line for line in result.stdout.splitlines() if not line.startswith("report:")]
+    assert max(cell_len(line) for line in lines) <= 80
+    assert "3 prompts, 72 tokens" in result.stdout
+
+
+def test_report_is_rebuilt_from_the_run_alone(audited):
+    folder, _, _ = audited
+    page = folder / "audit-language" / "report.html"
+    before = page.read_bytes()
+    page.unlink()
+    assert _run("report", str(folder / "audit-language")).exit_code == 0
+    assert page.read_bytes() == before
+    missing = _run("report", str(folder / "nowhere"))
+    assert missing.exit_code == 1
+    assert "there is no folder" in " ".join(missing.stderr.split())
+
+
+def test_compare_says_when_nothing_changed(audited):
+    folder, _, _ = audited
+    run = str(folder / "audit-language")
+    result = _run("compare", run, run)
+    assert result.exit_code == 0
+    assert "paired by prompt" in result.stdout
+    assert "no difference outside its interval" in result.stdout
+    assert json.loads(_run("compare", run, run, "--json").stdout)["paired"] is True
+
+
+def test_an_audit_that_abstains_everywhere_exits_with_three(tmp_path):
+    from tokenizers import Tokenizer, pre_tokenizers
+    from tokenizers import models as kinds
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = {w: i for i, w in enumerate(["[UNK]", "it", "was", "the", "best", "of", "times"])}
+    inner = Tokenizer(kinds.WordLevel(words, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    folder = tmp_path / "encoder"
+    config = BertConfig(
+        vocab_size=61,
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    BertModel(config).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="[UNK]").save_pretrained(folder)
+    text = tmp_path / "text.jsonl"
+    text.write_text('{"text": "it was the best of times"}\n{"text": "the best of times it was"}\n')
+    result = _run("audit", str(folder), "--text", str(text), "--out", str(tmp_path), "--json")
+    assert result.exit_code == 3, result.stderr
+    assert {v["decision"] for v in json.loads(result.stdout)["verdicts"]} == {"abstains"}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("", "is empty"), ("a", "fewer than two tokens"), (b"\xff\xfe", "not be read")],
+)
+def test_bad_text_gets_a_sentence(content, words, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    result = _run("audit", "--text", str(file), "--out", str(tmp_path))
+    assert result.exit_code == 1
+    assert words in " ".join(result.stderr.split())
+
+
+def test_models_lists_what_ships():
+    result = _run("models")
+    assert result.exit_code == 0
+    assert "language: 14 layers" in result.stdout

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from tests import models
 
 ROOT = Path(__file__).parent.parent
@@ -17,9 +16,19 @@ def _snippets(page):
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/read-a-model.md"])
-def test_snippets_run_in_order(page, capsys):
+def test_snippets_run_in_order(page, tmp_path, monkeypatch):
+    import flowscope
+    from flowscope.nets import bundled_path
+
+    monkeypatch.chdir(tmp_path)
+    audited = flowscope.audit
+    # No hub is needed here: the id of the page stands for a folder.
+    monkeypatch.setattr(
+        flowscope, "audit", lambda name, texts: audited(bundled_path(), texts), raising=False
+    )
     model, batch = models.gpt2()
-    names = {"model": model, "batch": batch, "torch": torch}
+    texts = ["it was the best of times", "it was the worst of times"]
+    names = {"model": model, "batch": batch, "torch": torch, "texts": texts}
     snippets = _snippets(page)
     assert snippets
     for snippet in snippets:

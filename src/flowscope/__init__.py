@@ -9,16 +9,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowscope import records, simplex, tap
-    from flowscope.runs import Loaded, doctor, load
+    from flowscope import flows, records, simplex, tap
+    from flowscope.runs import Audit, Loaded, audit, doctor, load
     from flowscope.tap import Tap
 
 __version__ = "0.1.0"
-__all__ = ["Loaded", "Tap", "__version__", "doctor", "load", "records", "simplex", "tap"]
+__all__ = [
+    "Audit",
+    "Loaded",
+    "Tap",
+    "__version__",
+    "audit",
+    "doctor",
+    "flows",
+    "load",
+    "records",
+    "simplex",
+    "tap",
+]
 
 # Torch and transformers take seconds to import, and `flowscope --help` needs neither.
-_HOME = {"Tap": "tap", "Loaded": "runs", "doctor": "runs", "load": "runs"}
-_PACKAGES = {"records", "simplex", "tap"}
+_HOME = {"Tap": "tap"} | dict.fromkeys(("Audit", "Loaded", "audit", "doctor", "load"), "runs")
+_PACKAGES = {"flows", "records", "simplex", "tap"}
 
 
 def __getattr__(name: str) -> Any:

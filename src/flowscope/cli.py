@@ -7,7 +7,7 @@ document is on standard output and nothing else; progress and warnings go to sta
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,13 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from flowscope import __version__
 from flowscope.errors import FlowscopeError
 
 if TYPE_CHECKING:
-    from flowscope.runs import Examination
+    from flowscope.runs import Audit, Examination
 
 __all__ = ["app", "main"]
 
@@ -123,6 +131,162 @@ def _examined(
 
         config = DoctorConfig.resolved(given, overrides or (), file)
     return examined(config)
+
+
+Model = Annotated[
+    str | None,
+    typer.Argument(help="A folder, a hub id, or a .gguf file; the bundled model if none."),
+]
+
+
+@app.command()
+def audit(
+    model: Model = None,
+    as_json: Json = False,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    text: Annotated[
+        str | None, typer.Option(help="A text file, a .jsonl of prompts, or - for standard input.")
+    ] = None,
+    prompts: Annotated[int | None, typer.Option(help="How many prompts [64].")] = None,
+    tokens: Annotated[int | None, typer.Option(help="How many tokens of each [128].")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for runs [out].")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to load it, e.g. cuda:0.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Precision of the weights.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of resampling and controls [0].")] = None,
+) -> None:
+    """Show where along depth MODEL moves its probability mass, and where it has made up its mind.
+
+    Writes a run folder with tables, verdicts P0 to P4 and report.html. A run that was
+    interrupted is taken up where it stopped. Exit code 3 when every verdict abstains.
+    """
+    given = {
+        "model": model,
+        "text": text,
+        "prompts": prompts,
+        "tokens": tokens,
+        "out": out,
+        "device": device,
+        "dtype": dtype,
+        "seed": seed,
+    }
+    with _told(as_json):
+        found = _audited(given, overrides, config)
+        document = found.to_json()
+    if as_json:
+        print(json.dumps(document, ensure_ascii=False))
+    else:
+        _show_audit(found)
+    abstained = all(v["decision"] == "abstains" for v in document["verdicts"])
+    raise typer.Exit(ABSTAINED if abstained else DONE)
+
+
+def _audited(given: dict[str, Any], overrides: list[str] | None, file: Path | None) -> "Audit":
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    with Console(stderr=True).status("starting torch …"):
+        from flowscope.runs import AuditConfig, audited
+
+        config = AuditConfig.resolved(given, overrides or (), file)
+    with _progress() as advance:
+        found = audited(config, advance)
+        advance("report", 0, 1)
+        found.report()
+        advance("report", 1, 1)
+    return found
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar per stage with the time left, on standard error."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield advance
+
+
+def _show_audit(found: "Audit") -> None:
+    console = Console()
+    document = found.to_json()
+    measured = document["measured"]
+    console.print(
+        f"[bold]{escape(document['model'])}[/]  {measured['prompts']} prompts, "
+        f"{measured['tokens']} tokens"
+    )
+    colours = {"holds": "green", "fails": "red", "abstains": "yellow"}
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for verdict in document["verdicts"]:
+        colour = colours[verdict["decision"]]
+        because = escape(verdict["because"])
+        table.add_row(f"[bold]{verdict['name']}[/]", f"[{colour}]{verdict['decision']}[/]", because)
+    console.print(table)
+    console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Rebuild report.html and the figures of RUN from its tables; no model is needed."""
+    with _told(False):
+        from flowscope.runs import rebuilt
+
+        page = rebuilt(run)
+    Console().print(f"report: {escape(str(page))}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="A run folder.")],
+    second: Annotated[Path, typer.Argument(help="Another run folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show what changed from the run FIRST to the run SECOND, with intervals.
+
+    Differences are taken within prompts when both runs read the same texts.
+    """
+    with _told(as_json):
+        from flowscope.runs import compared_folders
+
+        found = compared_folders(first, second)
+    if as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False))
+        return
+    console = Console()
+    how = "paired by prompt" if found.paired else "unpaired: the texts differ"
+    console.print(f"second − first, {how}; 95 % intervals")
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    for name in ("statistic", "depth", "first", "second", "difference", "interval"):
+        table.add_column(name, justify="left" if name == "statistic" else "right", no_wrap=True)
+    for row in found.to_json()["changes"]:
+        numbers = (f"{row[name]:.3g}" for name in ("first", "second", "difference"))
+        interval = f"{row['low']:.2g} … {row['high']:.2g}"
+        table.add_row(row["statistic"], f"{row['depth']:.1f}", *numbers, interval)
+    console.print(table if table.row_count else "no difference outside its interval")
+    for row in found.to_json()["verdicts"]:
+        if row["first"] != row["second"]:
+            console.print(f"{row['name']}: {row['first']} → {row['second']}")
+
+
+@app.command()
+def models() -> None:
+    """List the models that ship with flowscope."""
+    with _told(False):
+        from flowscope.runs import bundled_models
+
+        for model in bundled_models():
+            print(
+                f"{model.name}: {model.layers} layers, {model.parameters:,} parameters, held-out "
+                f"perplexity {model.perplexity:.1f}"
+            )
 
 
 def _show(found: "Examination") -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["Config", "DoctorConfig"]
+__all__ = ["AuditConfig", "Config", "DoctorConfig"]
 
 
 class Config(BaseModel):
@@ -51,6 +51,26 @@ class DoctorConfig(Config):
     dtype: str | None = None
     revision: str | None = None
     blocks: str | tuple[str, ...] = ()
+    trust_remote_code: bool = False
+
+
+class AuditConfig(Config):
+    """What ``flowscope audit`` takes; the defaults are what the output says they are."""
+
+    model: str | None = None
+    text: str | None = None
+    prompts: int = Field(64, ge=1)
+    tokens: int = Field(128, ge=2)
+    batch: int = Field(4, ge=1)
+    resamples: int = Field(200, ge=2)
+    seed: int = 0
+    threshold: float = Field(0.15, gt=0)
+    controls: bool = True
+    control_prompts: int = Field(8, ge=1)
+    out: str = "out"
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
     trust_remote_code: bool = False
 
 

@@ -1,0 +1,156 @@
+r"""The statistics of a block of rows by three compiled loops.
+
+The same sums as :mod:`flowscope.flows.eager`, each loop reading the two states once: the first
+finds the extremes and means, the second the sums around them, the third what needs both
+normalisers. What a loop needs of the one before is one number per row, so nothing of the size of a
+state is stored between them. Outcomes are told apart by value (w < 0) and not by place, which keeps
+the loops free of index arithmetic; equal maxima are counted and put back.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from flowscope.flows.eager import step_terms
+from flowscope.flows.steps import StepStatistics
+from flowscope.flows.sums import Peak, StateSums, check_finite, lift
+
+__all__ = ["FusedPasses"]
+
+Loop: TypeAlias = Callable[..., tuple[Tensor, ...]]
+Options: TypeAlias = dict[str, str | int | bool | Callable[..., object]]
+
+
+def _extremes(x: Tensor, y: Tensor, wide: torch.dtype) -> tuple[Tensor, ...]:
+    x, y = x.to(wide), y.to(wide)
+    step = y - x
+    return y.argmax(-1), y.amax(-1), y.mean(-1), step.amax(-1), step.amin(-1), step.mean(-1)
+
+
+def _moments(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
+    top, mean, step_mean, step_peak, x_top, p_peak = numbers[..., None]
+    x, y = x.to(numbers.dtype), y.to(numbers.dtype)
+    w, step = y - top, y - x
+    off = w < 0
+    e = torch.where(off, torch.exp(w), 0.0)
+    squares = (lift(numbers.dtype) * e).square()
+    p = torch.exp(x - x_top) * p_peak
+    return (
+        (y - mean).square().sum(-1),
+        torch.where(off, w, -torch.inf).amax(-1),
+        torch.where(off, 0.0, 1.0).sum(-1),
+        e.sum(-1),
+        (e * w).sum(-1),
+        squares.sum(-1),
+        (squares * e).sum(-1),
+        (step - step_mean).square().sum(-1),
+        (p * (step - step_peak)).sum(-1),
+    )
+
+
+def _differences(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
+    top, q_peak, step_peak, x_top, p_peak, mean, c = numbers[..., None]
+    x, y = x.to(numbers.dtype), y.to(numbers.dtype)
+    v, u = x - x_top, y - x - step_peak
+    p, q = torch.exp(v) * p_peak, torch.exp(y - top) * q_peak
+    divergence, gap = step_terms(q, p, u - c)
+    off, distance = v < 0, gap.abs()
+    return (
+        (p * (u - mean).abs()).sum(-1),
+        divergence.sum(-1),
+        torch.where(off, gap, 0.0).sum(-1),
+        torch.where(off, distance, 0.0).sum(-1),
+        torch.where(off, 0.0, distance).sum(-1),
+    )
+
+
+class FusedPasses:
+    """Sums and steps of blocks of at least two rows; compiled, and run once, on construction.
+
+    Raises whatever the compiler raises; :class:`flowscope.flows.eager.EagerPasses` needs none.
+    """
+
+    def __init__(
+        self, vocabulary: int, dtype: torch.dtype, wide: torch.dtype, device: torch.device
+    ):
+        self._wide = wide
+        # A whole graph or an error: past the limit of recompilations a loop would run unfused.
+        # On CPU a wrapper in C++ lets go of the interpreter, so that blocks can run side by side.
+        how: Options = {"cpp_wrapper": True} if device.type == "cpu" else {}
+        self._extremes: Loop = torch.compile(_extremes, fullgraph=True, options=how)
+        self._moments: Loop = torch.compile(_moments, fullgraph=True, options=how)
+        self._differences: Loop = torch.compile(_differences, fullgraph=True, options=how)
+        sample = torch.zeros(4, vocabulary, dtype=dtype, device=device)
+        number = torch.zeros(4, dtype=torch.float64, device=device)
+        self.step(sample, sample.clone(), Peak(number, number.long(), number))
+
+    def state(self, y: Float[Tensor, "rows V"]) -> StateSums:
+        """Sums of a block of states, by the loops of a step that stands still."""
+        place, top, mean, *_ = self._found(y, y.view_as(y))
+        zero = torch.zeros_like(mean)
+        *sums, _, _ = self._run(self._moments, y, y.view_as(y), top, mean, zero, zero, zero, zero)
+        return _state_sums(top, place, sums, lift(self._wide))
+
+    def step(
+        self, x: Float[Tensor, "rows V"], y: Float[Tensor, "rows V"], start: Peak
+    ) -> tuple[StateSums, StepStatistics]:
+        """Sums of the states y, and statistics of the steps x → y."""
+        place, top, mean, highest, lowest, step_mean = self._found(x, y)
+        x_at, y_at = (z.gather(-1, start.place[:, None])[:, 0].double() for z in (x, y))
+        of_start = (y_at - x_at, start.value, 1 / (1 + start.mass))
+        *sums, step_sq, shift = self._run(self._moments, x, y, top, mean, step_mean, *of_start)
+        end = _state_sums(top, place, sums, lift(self._wide))
+        c = top - y_at + torch.log1p(end.mass) - torch.log1p(start.mass)
+        of_both = (top, 1 / (1 + end.mass), *of_start, shift, c)
+        spread, divergence, *gaps = self._run(self._differences, x, y, *of_both)
+        return end, StepStatistics(
+            step_sq=step_sq,
+            oscillation=highest - lowest,
+            total_variation=_total_variation(start, *gaps),
+            kl_divergence=divergence,
+            first_order=spread / 2,
+        )
+
+    def _found(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        for rows in (x, y):
+            torch._dynamo.mark_dynamic(rows, 0)
+        place, *found = self._extremes(x, y, self._wide)
+        check_finite(found[1], y)
+        return place, *(number.double() for number in found)
+
+    def _run(self, loop: Loop, x: Tensor, y: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
+        for rows in (x, y):
+            torch._dynamo.mark_dynamic(rows, 0)
+        stacked = torch.stack(numbers).to(self._wide)
+        torch._dynamo.mark_dynamic(stacked, 1)
+        return tuple(found.double() for found in loop(x, y, stacked))
+
+
+def _state_sums(
+    top: Float64[Tensor, " rows"], place: Int64[Tensor, " rows"], sums: list[Tensor], lifted: float
+) -> StateSums:
+    state_sq, below, maxima, mass, work, square, cube = sums
+    others = maxima - 1  # each other maximum is an outcome of the tail with w = 0 and e = 1
+    return StateSums(
+        value=top,
+        place=place,
+        state_sq=state_sq,
+        runner_up=below.where(others == 0, 0.0),
+        mass=mass + others,
+        work=work,
+        square=square / lifted / lifted + others,
+        cube=cube / lifted / lifted + others,
+    )
+
+
+def _total_variation(
+    start: Peak,
+    gap: Float64[Tensor, " rows"],
+    distance: Float64[Tensor, " rows"],
+    at_peak: Float64[Tensor, " rows"],
+) -> Float64[Tensor, " rows"]:
+    # Below a tail of one half the peak is alone, and its difference is minus that of the others.
+    return (distance + torch.where(start.mass < 1, gap.abs(), at_peak)) / 2

@@ -1,0 +1,101 @@
+r"""Row sums of a state, and the statistics that follow from them.
+
+With w_j = z_j − max z ≤ 0 and e_j = exp w_j, everything a state says about p = softmax(z) is in
+five numbers of all outcomes but one peak (the tail), none of which knows one minus the peak:
+
+.. math:: E_k = \sum_{\text{tail}} e_j^k \;(k = 1, 2, 3), \qquad E_w = \sum_{\text{tail}} e_j w_j,
+          \qquad w_2 = \max_{\text{tail}} w_j, \qquad Z = 1 + E_1 .
+
+Then δ = E₁/Z, H = log(1 + E₁) − E_w/Z, p₁ − p₂ = −expm1(w₂)/Z, and
+
+.. math:: \operatorname{tr} J = \frac{2E_1 + E_1^2 - E_2}{Z^2}, \qquad
+          \|J\|_F^2 = \frac{E_1^2 + E_2\,(2 + E_2) + Z\,(Z E_2 - 2 E_3)}{Z^4} .
+
+Since e_j ≤ 1, E₁² ≥ E₂ and Z E₂ ≥ 2 E₃, and what is subtracted is at most a fixed share of the
+rest: both keep the relative accuracy of the sums at any tail mass. The norm is that of
+:func:`flowscope.simplex.mobility_frobenius`; its fourth powers cancel and need not be summed.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.flows.steps import RowNumbers, StateStatistics
+from flowscope.simplex.probability import refuse
+
+__all__ = ["Peak", "StateSums", "check_finite", "lift"]
+
+
+class Peak(NamedTuple):
+    """What a step must know of the state it starts from: max z, its place, and E₁."""
+
+    value: Float64[Tensor, " rows"]
+    place: Int64[Tensor, " rows"]
+    mass: Float64[Tensor, " rows"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StateSums(RowNumbers):
+    """Sums of one state, one number per row, in float64.
+
+    Attributes
+    ----------
+    value, place : max z and where it is.
+    state_sq : ‖z − mean z‖².
+    runner_up : w₂.
+    mass, square, cube : E₁, E₂, E₃.
+    work : E_w.
+    """
+
+    value: Float64[Tensor, " rows"]
+    place: Int64[Tensor, " rows"]
+    state_sq: Float64[Tensor, " rows"]
+    runner_up: Float64[Tensor, " rows"]
+    mass: Float64[Tensor, " rows"]
+    square: Float64[Tensor, " rows"]
+    cube: Float64[Tensor, " rows"]
+    work: Float64[Tensor, " rows"]
+
+    @property
+    def peak(self) -> Peak:
+        """What the next step must know of this state."""
+        return Peak(self.value, self.place, self.mass)
+
+    def statistics(self) -> StateStatistics:
+        """Read the statistics off the sums."""
+        mass, total = self.mass, 1 + self.mass
+        # E₁ is taken out of the root: its square would underflow before the norm does.
+        unit = mass.where(mass > 0, 1.0)
+        square, cube = self.square / unit / unit, self.cube / unit / unit
+        share = 1 + square * (2 + self.square) + total * (total * square - 2 * cube)
+        return StateStatistics(
+            state_sq=self.state_sq,
+            entropy=torch.log1p(mass) - self.work / total,
+            p_max=1 / total,
+            tail_mass=mass / total,
+            margin=-torch.expm1(self.runner_up) / total,
+            mobility_frobenius=mass * share.sqrt() / total.square(),
+            mobility_trace=(2 * mass + mass.square() - self.square) / total.square(),
+            argmax=self.place,
+        )
+
+
+def lift(dtype: torch.dtype) -> float:
+    """Factor s such that (s e)² neither overflows in a sum over outcomes nor soon underflows."""
+    return 2.0**480 if dtype == torch.float64 else 2.0**50
+
+
+def check_finite(mean: Float[Tensor, " rows"], logits: Float[Tensor, "rows V"]) -> None:
+    """Raise if a row whose mean is not finite is at fault; the rows are read again only then."""
+    if bool(mean.isfinite().all()):
+        return
+    todo = "Look for the overflow upstream, or restrict to the outcomes that are not masked."
+    refuse(~logits.isfinite(), logits, "logits must be finite", todo)
+    raise InvalidInputError(
+        f"logits must be small enough for their sum to be finite; found entries up to "
+        f"{logits.abs().amax().item():.3g}. Pass float64."
+    )

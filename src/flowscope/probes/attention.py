@@ -1,0 +1,81 @@
+r"""How spread out each head's attention is: entropy against the entropy it could have.
+
+For a query that sees $n$ keys the share is $H(P_i) / \log n \in [0, 1]$: 1 is uniform, 0 one key.
+Rows that see a single key say nothing and are left out, and so is padding.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flowscope.probes.reducer import Reducer
+from flowscope.tap import AttentionCall
+
+__all__ = ["AttentionEntropyProbe"]
+
+
+class AttentionEntropyProbe(Reducer):
+    """Mean entropy share of every head of a chain, kept as sums per prompt.
+
+    Parameters
+    ----------
+    layers
+        Number of blocks in the chain.
+    chunk
+        Query rows whose probabilities are formed at a time.
+    """
+
+    keys = ("head_prompt",)
+
+    def __init__(self, layers: int, *, chunk: int = 128) -> None:
+        super().__init__()
+        self._layers, self._chunk = layers, chunk
+        self._prompts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._mask = torch.zeros(0)
+        self._sums: dict[int, NDArray[np.float64]] = {}
+        self._sizes: dict[int, NDArray[np.float64]] = {}
+
+    def begin(self, prompts: NDArray[np.int64], mask: Tensor) -> None:
+        """A batch starts: the prompt of each row, and which positions count."""
+        self._prompts, self._mask = prompts, mask.bool()
+        self._sums, self._sizes = {}, {}
+
+    def update(self, call: AttentionCall) -> None:
+        """One self-attention call of the chain; only the first of a block counts."""
+        if call.cross or call.site.call != 0:
+            return
+        sums = sizes = torch.zeros((), dtype=torch.float64)
+        for start in range(0, call.q.shape[-2], self._chunk):
+            rows = slice(start, start + self._chunk)
+            share, counted = _entropy_share(call.logits(rows))
+            kept = counted & self._mask[:, None, rows].to(counted.device)
+            sums = sums.to(share.device) + (share * kept).sum(-1, dtype=torch.float64)
+            sizes = sizes.to(share.device) + kept.sum(-1, dtype=torch.float64)
+        self._sums[call.site.index] = sums.cpu().numpy()
+        self._sizes[call.site.index] = sizes.cpu().numpy()
+
+    def end(self) -> None:
+        """The batch is over; ``[prompts, layers, heads]`` sums stay."""
+        if len(self._sums) == self._layers:
+            order = range(self._layers)
+            self.take(
+                {
+                    "head_prompt": self._prompts,
+                    "head_entropy": np.stack([self._sums[i] for i in order], 1),
+                    "head_rows": np.stack([self._sizes[i] for i in order], 1),
+                }
+            )
+        self._sums, self._sizes = {}, {}
+
+
+def _entropy_share(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Entropy share of each row, and whether the row sees at least two keys.
+
+    Masks that are large negative numbers instead of −∞ hide a key all the same.
+    """
+    visible = (logits > torch.finfo(logits.dtype).min / 2).sum(-1)
+    log_p = torch.log_softmax(logits, -1)
+    entropy = -torch.where(log_p > -torch.inf, log_p.exp() * log_p, 0.0).sum(-1)
+    counted = visible >= 2
+    return torch.where(counted, entropy / visible.clamp_min(2).log(), 0.0), counted

@@ -1,0 +1,72 @@
+"""Tables of the run as tables of the page."""
+
+import pandas as pd
+
+from flowscope.records import Unavailable
+from flowscope.report.escaping import html_text
+from flowscope.report.numerals import bounds, numeral
+from flowscope.report.source import Source, column, words
+
+__all__ = ["gate", "listing", "numbers"]
+
+_LONGEST = 200
+"""Rows up to which a table is shown in full."""
+
+
+def listing(frame: pd.DataFrame, caption: str) -> str:
+    """Table as HTML, numbers to three figures."""
+    present = list(map(str, frame.columns))
+    head = "".join(
+        f'<th scope="col"{_aligned(frame, name)}>{html_text(name.replace("_", " "))}</th>'
+        for name in present
+    )
+    cells = [_cells(frame, name) for name in present]
+    rows = "".join(f"<tr>{''.join(row)}</tr>" for row in zip(*cells, strict=True))
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html_text(caption)}">'
+        f'<table class="listing"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    )
+
+
+def _aligned(frame: pd.DataFrame, name: str) -> str:
+    kind = getattr(frame[name].dtype, "kind", "O")
+    return ' class="number"' if kind in "iuf" else ""
+
+
+def _cells(frame: pd.DataFrame, name: str) -> list[str]:
+    if getattr(frame[name].dtype, "kind", "O") in "iu":
+        return [f'<td class="number">{int(value)}</td>' for value in frame[name]]
+    if _aligned(frame, name):
+        return [f'<td class="number">{numeral(value)}</td>' for value in column(frame, name)]
+    style = ' class="prose"' if name == "because" else ""
+    return [f"<td{style}>{html_text(word)}</td>" for word in words(frame, name)]
+
+
+def numbers(source: Source, table: str) -> str:
+    """Table behind a figure, closed; a long one is only named."""
+    frame = source.table(table)
+    if isinstance(frame, Unavailable):
+        return ""
+    link = f'<a href="tables/{table}.csv">tables/{table}.csv</a>'
+    if len(frame) > _LONGEST:
+        return f'<p class="source">Drawn from {link} ({len(frame)} rows).</p>'
+    shown = listing(frame, f"numbers of the table {table}")
+    return f"<details><summary>The numbers ({link})</summary>{shown}</details>"
+
+
+def gate(segments: pd.DataFrame) -> pd.DataFrame:
+    """Segments as a reader asks of them: where, how much, against what, and so."""
+    parts = ("first_layer", "last_layer", "relative_variation", "low", "high")
+    first, last, value, low, high = (column(segments, part) for part in parts)
+    rows = range(len(segments))
+    shown = {
+        "layers": [f"{first[k]:g}" + f"–{last[k]:g}" * (first[k] != last[k]) for k in rows],
+        "kind": words(segments, "kind"),
+        "relative variation": [f"{numeral(value[k])} {bounds(low[k], high[k])}" for k in rows],
+        "threshold": column(segments, "threshold"),
+        "random weights": column(segments, "random_weights"),
+        "straight line": column(segments, "linear_interpolation"),
+        "decision": words(segments, "decision"),
+        "because": words(segments, "because"),
+    }
+    return pd.DataFrame(shown)

@@ -1,0 +1,182 @@
+"""The page: one file, no network, nothing executed but three known scripts.
+
+Scripts are admitted by their sha256 in a content security policy, so even markup that slipped
+through the escaping could not run; data stand in JSON elements, which no browser executes.
+The bytes depend on the run folder and the versions of flowscope and plotly alone.
+"""
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from flowscope.records import Run, Unavailable
+from flowscope.records.files import remove_file, write_file
+from flowscope.records.verdict import Decision
+from flowscope.report.appendix import manifest_details, not_measured
+from flowscope.report.escaping import html_text, script_hash
+from flowscope.report.numerals import count, numeral
+from flowscope.report.pictures import PICTURES, png
+from flowscope.report.sections import Section, body_sections
+from flowscope.report.source import Source, column, read_source, spans
+from flowscope.report.verdict_cards import card, chip
+
+__all__ = ["render", "report_html"]
+
+_DECISIONS: tuple[Decision, ...] = ("holds", "fails", "abstains")
+
+
+def report_html(run: Run) -> str:
+    """Page of a run as text: self-contained, a few megabytes, most of them plotly.
+
+    Parameters
+    ----------
+    run
+        Its tables, verdicts, measurements and manifest are read, and nothing else.
+
+    Raises
+    ------
+    RecordError
+        A file of the run is damaged. A table that is not there is no error: the page says so.
+    """
+    return _page(read_source(run))
+
+
+def render(run: Run) -> tuple[Path, ...]:
+    """Write ``report.html`` and ``figures/*.png`` into the run folder; return their paths.
+
+    Each file is replaced atomically. A picture whose table is not there is not written, and
+    one that an earlier report left is removed.
+
+    Raises
+    ------
+    RecordError
+        A file of the run is damaged, or the folder cannot be written.
+    """
+    source = read_source(run)
+    page = run.folder / "report.html"
+    contents = {page: _page(source).encode()}
+    for name in PICTURES:
+        path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
+        if isinstance(drawn, Unavailable):
+            remove_file(path)
+        else:
+            contents[path] = drawn
+    for path, content in contents.items():
+        write_file(path, content)
+    return tuple(contents)
+
+
+def _page(source: Source) -> str:
+    plotly, script, style = _plotly(), _asset("page.js"), _asset("page.css")
+    policy = (
+        f"default-src 'none'; script-src {script_hash(plotly)} {script_hash(script)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    sections = [
+        ("verdicts", "Verdicts", _verdicts(source)),
+        *body_sections(source),
+        ("not-measured", "Not measured", not_measured(source)),
+        ("manifest", "Where this comes from", manifest_details(source.manifest)),
+    ]
+    title = f"{html_text(source.model)} · depth audit · flowscope"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light">'
+        f"<title>{title}</title>\n<style>{style}</style></head>\n<body>"
+        f'<a class="skip" href="#main">Skip to the verdicts</a>{_head(source)}'
+        f'<div class="frame">{_contents(sections)}<main id="main">'
+        "<noscript><p class=missing>The figures need JavaScript; the same figures are PNG files "
+        "in the folder figures/ beside this page.</p></noscript>"
+        + "\n".join(_section(section) for section in sections)
+        + "</main></div>\n"
+        f"<script>{plotly}</script>\n<script>{script}</script>\n</body></html>\n"
+    )
+
+
+@cache
+def _plotly() -> str:
+    # A browser turns line ends into \n before it hashes a script.
+    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("flowscope.report") / name).read_text(encoding="utf-8")
+
+
+def _head(source: Source) -> str:
+    manifest = source.manifest
+    facts = [
+        ("layers", _depth(source)),
+        ("made", manifest.created_at),
+        ("device", manifest.device),
+        ("took", _seconds(manifest.wall_time)),
+    ]
+    shown = "".join(
+        f"<li><span>{name}</span> {html_text(value)}</li>"
+        for name, value in facts
+        if not isinstance(value, Unavailable)
+    )
+    chips = "".join(
+        f'<li><a href="#verdict-{k}"><span class="key-label">{html_text(verdict.name)}</span> '
+        f"{chip(verdict)}</a></li>"
+        for k, verdict in enumerate(source.verdicts)
+    )
+    return (
+        '<header class="top"><div><p class="eyebrow">flowscope · depth audit</p>'
+        f"<h1>{html_text(source.model)}</h1>"
+        f'<p class="lead">{html_text(_summary(source))}</p>'
+        f'<ul class="chips">{chips}</ul><ul class="facts">{shown}</ul></div></header>'
+    )
+
+
+def _depth(source: Source) -> str | Unavailable:
+    frame = source.table("layers", "layer")
+    if isinstance(frame, Unavailable):
+        return frame
+    return numeral(max(column(frame, "layer")), 6)
+
+
+def _seconds(wall_time: float | Unavailable) -> str | Unavailable:
+    return wall_time if isinstance(wall_time, Unavailable) else f"{numeral(wall_time)} s"
+
+
+def _summary(source: Source) -> str:
+    decisions = [verdict.decision for verdict in source.verdicts]
+    if not decisions:
+        return "This run holds no verdicts."
+    parts = [
+        f"{number} {decision if number == 1 else decision.removesuffix('s')}"
+        for decision, number in ((each, decisions.count(each)) for each in _DECISIONS)
+        if number
+    ]
+    stretches = spans(source)
+    total = sum(span.last - span.first + 1 for span in stretches)
+    passing = sum(span.last - span.first + 1 for span in stretches if span.passes)
+    depth = f" {passing} of {total} layers can be read as a flow." if total else ""
+    return f"Of {count(len(decisions), 'claim')}, {', '.join(parts)}.{depth}"
+
+
+def _verdicts(source: Source) -> str:
+    if not source.verdicts:
+        return '<p class="missing">Not shown: this run has written no verdicts.</p>'
+    return "".join(card(verdict, f"verdict-{k}") for k, verdict in enumerate(source.verdicts))
+
+
+def _contents(sections: list[Section]) -> str:
+    links = "".join(
+        f'<li><a href="#{anchor}">{heading}</a></li>' for anchor, heading, _ in sections
+    )
+    return f'<nav aria-label="sections"><ul>{links}</ul></nav>'
+
+
+def _section(section: Section) -> str:
+    anchor, heading, content = section
+    return (
+        f'<section id="{anchor}" aria-labelledby="{anchor}-heading">'
+        f'<h2 id="{anchor}-heading">{heading}</h2>{content}</section>'
+    )

@@ -1,0 +1,216 @@
+"""The PNG figures, drawn by matplotlib from the same tables and in the same look as the page.
+
+The bytes depend on the tables and the version of matplotlib alone: no date, no software name,
+and a fixed font that comes with it.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from flowscope.records import Unavailable
+from flowscope.report import theme
+from flowscope.report.depth_figures import CONTROLS
+from flowscope.report.escaping import shortened
+from flowscope.report.head_figures import head_grid
+from flowscope.report.source import Source, column, spans, words
+from flowscope.report.token_map import prompts
+
+__all__ = ["PICTURES", "png"]
+
+_MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
+_DASHES = {"solid": "-", "dash": "--", "dot": ":"}
+_POSITIONS, _DPI = 32, 130
+
+
+def png(source: Source, name: str) -> bytes | Unavailable:
+    """Picture of that name (one of :data:`PICTURES`) as bytes, or why there is none."""
+    drawn = PICTURES[name](source)
+    if isinstance(drawn, Unavailable):
+        return drawn
+    content = io.BytesIO()
+    FigureCanvasAgg(drawn)
+    with warnings.catch_warnings():
+        # A token may be in a script the font does not have; its box is what can be shown.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        drawn.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+    return content.getvalue()
+
+
+def _variation(source: Source) -> Figure | Unavailable:
+    frame = source.table("layers", "layer", "relative_step")
+    if isinstance(frame, Unavailable):
+        return frame
+    figure, (ax,) = _canvas(9, 4.6, 1)
+    steps = frame[[layer > 0 for layer in column(frame, "layer")]]
+    ax.set_yscale("log")
+    _curve(ax, steps, "relative_step", source)
+    segments = source.table("segments", "first_layer", "last_layer")
+    if not isinstance(segments, Unavailable):
+        ends = [column(segments, name) for name in ("first_layer", "last_layer")]
+        for name, (label, colour, dash) in CONTROLS.items():
+            text: str | None = label
+            for first, last, value in zip(*ends, column(segments, name), strict=True):
+                if value > 0:
+                    x = [first - 0.42, last + 0.42]
+                    ax.plot(x, [value] * 2, _DASHES[dash], color=colour, label=text)
+                    text = None  # one entry in the legend for all segments
+    jumps = source.table("jumps", "layer", "relative_step")
+    if not isinstance(jumps, Unavailable):
+        at, size = column(jumps, "layer"), column(jumps, "relative_step")
+        ax.plot(at, size, "D", color=theme.VERMILION, markersize=8, zorder=4, label="jump")
+    _titled(ax, "layer", "relative step ‖Δz‖² / ‖z‖²", "How far each layer moves the output")
+    ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _locking(source: Source) -> Figure | Unavailable:
+    frame = source.table("locking", "tail_mass_low", "tail_mass_high", "tv_median")
+    if isinstance(frame, Unavailable):
+        return frame
+    figure, (ax,) = _canvas(7, 4.6, 1)
+    low, high = column(frame, "tail_mass_low"), column(frame, "tail_mass_high")
+    x = [math.sqrt((a or b / 10) * b) for a, b in zip(low, high, strict=True)]
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    q25, q75 = column(frame, "tv_q25"), column(frame, "tv_q75")
+    ax.fill_between(x, q25, q75, color=theme.BLUE, alpha=0.22, lw=0, label="quartiles")
+    ax.plot(x, column(frame, "tv_median"), "o-", color=theme.BLUE, ms=5, label="TV, median")
+    bound = column(frame, "bound_median")
+    ax.plot(x, bound, "--", color=theme.VERMILION, label="exact bound, median")
+    _titled(ax, "tail mass δ = 1 − p_max", "TV of one step", "Locking")
+    ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _entropy_agreement(source: Source) -> Figure | Unavailable:
+    frame = source.table("layers", "layer")
+    if isinstance(frame, Unavailable):
+        return frame
+    present = [name for name in ("entropy", "agreement") if name in frame]
+    if not present:
+        return Unavailable("the table “layers” has no column entropy or agreement")
+    figure, axes = _canvas(5 * len(present), 3.9, len(present))
+    labels = {"entropy": "entropy (nats)", "agreement": "share of tokens"}
+    titles = {"entropy": "Entropy", "agreement": "Agreement with the output"}
+    for ax, name in zip(axes, present, strict=True):
+        _curve(ax, frame, name, source)
+        _titled(ax, "layer", labels[name], titles[name])
+        ax.set_ylim(0, 1.03 if name == "agreement" else None)
+    return figure
+
+
+def _heads(source: Source) -> Figure | Unavailable:
+    grids = {name: head_grid(source, name) for name in ("entropy_share", "random_weights")}
+    first = grids["entropy_share"]
+    if isinstance(first, Unavailable):
+        return first
+    present = {name: grid for name, grid in grids.items() if not isinstance(grid, Unavailable)}
+    height = max(4.0, min(0.14 * len(first.layers) + 1.2, 9))
+    figure, axes = _canvas(4.6 * len(present), height, len(present))
+    titles = {"entropy_share": "this model", "random_weights": "random weights"}
+    for ax, (name, grid) in zip(axes, present.items(), strict=True):
+        sides = (
+            grid.heads[0] - 0.5,
+            grid.heads[-1] + 0.5,
+            grid.layers[-1] + 0.5,
+            grid.layers[0] - 0.5,
+        )
+        image = ax.imshow(grid.cells, cmap=_MAP, vmin=0, vmax=1, aspect="auto",
+                          interpolation="nearest", extent=sides)  # fmt: skip
+        if name == "entropy_share" and grid.collapsed:
+            layers, heads = zip(*grid.collapsed, strict=True)
+            ax.plot(heads, layers, "x", color=theme.VERMILION, ms=5, mew=1.6)
+        _titled(ax, "head", "layer", f"Attention entropy, {titles[name]}")
+        ax.grid(False)
+        figure.colorbar(image, ax=ax, label="share of the largest")
+    return figure
+
+
+def _token_map(source: Source) -> Figure | Unavailable:
+    frame = source.table("tokens", "prompt", "position", "token", "layer", "mobility_frobenius")
+    if isinstance(frame, Unavailable):
+        return frame
+    name = prompts(frame)[0]
+    part = frame[[other == name for other in words(frame, "prompt")]]
+    at, layer = column(part, "position"), column(part, "layer")
+    positions, layers = sorted(set(at))[:_POSITIONS], sorted(set(layer))
+    cells = dict(zip(zip(layer, at, strict=True), column(part, "mobility_frobenius"), strict=True))
+    grid = [[cells.get((row, place), math.nan) for place in positions] for row in layers]
+    size = (1.5 + 0.52 * len(positions), 1.4 + 0.2 * len(layers))
+    # A layout found by drawing would draw a thousand words twice: margins by hand.
+    figure, (ax,) = _canvas(*size, 1, constrained=False)
+    width, height = size
+    margins = {"left": 0.6 / width, "bottom": 0.8 / height, "top": 1 - 0.35 / height}
+    figure.subplots_adjust(right=1, **margins)
+    image = ax.imshow(grid, cmap=_MAP, vmin=0, vmax=0.5, aspect="auto", interpolation="nearest")
+    tops = dict(zip(zip(layer, at, strict=True), words(part, "top_token"), strict=True))
+    for i, row in enumerate(layers):
+        for j, place in enumerate(positions):
+            text = shortened(tops.get((row, place), "").strip(" "), 8)
+            colour = "white" if grid[i][j] > 0.28 else theme.INK
+            ax.text(j, i, text, ha="center", va="center", fontsize=5.5, color=colour,
+                    parse_math=False, clip_on=True, in_layout=False)  # fmt: skip
+    tokens = dict(zip(at, words(part, "token"), strict=True))
+    labels = [shortened(tokens[place].strip(" "), 9) for place in positions]
+    ax.set_xticks(range(len(positions)), labels, rotation=60, ha="right", fontsize=7,
+                  parse_math=False)  # fmt: skip
+    ax.set_yticks(range(0, len(layers), 5), [f"{layers[k]:g}" for k in range(0, len(layers), 5)])
+    where = f"first {len(positions)} positions of prompt {shortened(name, 40)}"
+    _titled(ax, "", "layer", f"Mobility and top token, {where}")
+    ax.grid(False)
+    figure.colorbar(image, ax=ax, label="mobility ‖J‖_F", pad=0.01, fraction=0.09, aspect=30)
+    return figure
+
+
+def _canvas(
+    width: float, height: float, panels: int, *, constrained: bool = True
+) -> tuple[Figure, Sequence[Any]]:
+    layout: Literal["constrained"] | None = "constrained" if constrained else None
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color("#aab4bd")
+        ax.tick_params(colors=theme.MUTED, labelsize=9)
+        ax.grid(True, axis="y", color=theme.RULE, lw=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def _titled(ax: Any, x: str, y: str, title: str) -> None:
+    ax.set_xlabel(x, color=theme.MUTED)
+    ax.set_ylabel(y, color=theme.MUTED)
+    ax.set_title(title, loc="left", color=theme.INK, fontsize=11, fontweight="bold",
+                 parse_math=False)  # fmt: skip
+
+
+def _curve(ax: Any, frame: pd.DataFrame, name: str, source: Source) -> None:
+    for span in spans(source):
+        shade = theme.PASSING if span.passes else theme.ABSTAINED
+        ax.axvspan(span.first - 0.5, span.last + 0.5, color=shade, lw=0, zorder=0)
+    x, y, states = column(frame, "layer"), column(frame, name), words(frame, "status")
+    low, high = column(frame, f"{name}_low"), column(frame, f"{name}_high")
+    ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
+    ax.plot(x, y, "-", color=theme.BLUE, lw=1.6, label="median over tokens, with interval")
+    grey = [state == "abstained" for state in states]
+    colours = ["white" if abstained else theme.BLUE for abstained in grey]
+    edges = ["#7b8791" if abstained else theme.BLUE for abstained in grey]
+    ax.scatter(x, y, s=26, c=colours, edgecolors=edges, zorder=3)
+
+
+PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
+    "variation": _variation,
+    "locking": _locking,
+    "entropy_agreement": _entropy_agreement,
+    "heads": _heads,
+    "token_map": _token_map,
+}
+"""Pictures of a report by the name of their file."""

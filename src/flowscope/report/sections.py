@@ -1,0 +1,220 @@
+"""The sections of the page between the verdicts and the appendix: a figure, its key, its caption.
+
+A figure is a ``<figure>`` with an empty box, its data as JSON beside it, a key in words, and a
+caption of one sentence on what is seen plus the basis (n, interval method).
+"""
+
+from collections.abc import Sequence
+
+from flowscope.records import Unavailable
+from flowscope.report import depth_figures, head_figures, simplex_figures
+from flowscope.report.escaping import html_text, json_island
+from flowscope.report.listings import gate, listing, numbers
+from flowscope.report.numerals import count, percent
+from flowscope.report.source import Source, column, spans, words
+from flowscope.report.theme import Picture
+from flowscope.report.token_map import token_data
+
+__all__ = ["Section", "body_sections"]
+
+Section = tuple[str, str, str]
+"""Anchor, heading and HTML of a section."""
+
+_SHADES = [("passing", "segment that passes the gate"), ("abstained", "abstained")]
+
+
+def body_sections(source: Source) -> list[Section]:
+    """Sections of the page in order."""
+    return [
+        ("map", "Where each token is decided", _map(source)),
+        ("variation", "How far each layer moves the output", _variation(source)),
+        ("locking", "Locking", _locking(source)),
+        ("depth", "Certainty along depth", _certainty(source)),
+        ("heads", "Attention entropy of every head", _heads(source)),
+        ("path", "One path on the simplex", _path(source)),
+        ("jumps", "Jumps and segments", _jumps(source)),
+    ]
+
+
+def _missing(reason: Unavailable) -> str:
+    """Paragraph that stands where a figure would."""
+    return f'<p class="missing">Not shown: {html_text(reason.reason)}.</p>'
+
+
+def _plot(name: str, picture: Picture, label: str) -> str:
+    height = int(picture["layout"]["height"])
+    return (
+        f'<div class="plot" id="plot-{name}" data-height="{height}" role="img" '
+        f'aria-label="{html_text(label)}"></div>'
+        f'<script type="application/json" id="data-{name}">{json_island(picture)}</script>'
+    )
+
+
+def _figure(name: str, picture: Picture | Unavailable, caption: str, key: str = "") -> str:
+    if isinstance(picture, Unavailable):
+        return _missing(picture)
+    return (
+        f"<figure>{key}{_plot(name, picture, caption)}"
+        f"<figcaption>{html_text(caption)}</figcaption></figure>"
+    )
+
+
+def _key(entries: Sequence[tuple[str, str]]) -> str:
+    parts = "".join(
+        f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
+        for shape, label in entries
+    )
+    return f'<ul class="key">{parts}</ul>'
+
+
+def _map(source: Source) -> str:
+    data = token_data(source)
+    if isinstance(data, Unavailable):
+        return _missing(data)
+    rest = data["left_out"]
+    left_out = f" {count(rest, 'prompt')} more in tables/tokens.csv." if rest else ""
+    caption = (
+        "Each cell is one token (column) read out at one layer (row): the word is the token the "
+        "model would predict there, the colour the chosen quantity. n = "
+        f"{count(len(data['prompts']), 'prompt')}, single readings without intervals; grey layer "
+        f"numbers: abstained.{left_out}"
+    )
+    return (
+        "<p>Mobility is how much the output can still move: it is low where the model has not "
+        "begun to decide and again where it has decided; the dark band between is where the "
+        "decision is taken.</p>"
+        '<figure id="token-map"><div class="controls">'
+        '<label>Prompt <select id="map-prompt"></select></label>'
+        '<label>Colour <select id="map-quantity"></select></label>'
+        '<label class="check"><input type="checkbox" id="map-words" checked> words</label>'
+        '<span class="legend"><span id="map-low"></span><span id="map-ramp"></span>'
+        '<span id="map-high"></span></span></div>'
+        '<div class="scroll" id="map-scroll" tabindex="0" role="region" '
+        'aria-label="token by layer map; arrow keys move between cells"></div>'
+        f"<figcaption>{html_text(caption)}</figcaption></figure>"
+        f'<script type="application/json" id="data-tokens">{json_island(data)}</script>'
+    )
+
+
+def _variation(source: Source) -> str:
+    stretches = spans(source)
+    layers = sum(s.last - s.first + 1 for s in stretches)
+    passing = sum(s.last - s.first + 1 for s in stretches if s.passes)
+    seen = f"{passing} of {layers} steps lie in segments that pass the gate. " if layers else ""
+    caption = (
+        "Median over tokens of the squared relative step of the logits into each layer. "
+        f"{seen}Band: interval of the median; {source.basis('relative_step')}."
+    )
+    key = [
+        ("line", "relative step, median"),
+        ("diamond", "jump"),
+        ("hollow", "abstained layer"),
+        *((f"rule {name}", label) for name, (label, _, _) in depth_figures.CONTROLS.items()),
+        *_SHADES,
+    ]
+    picture = depth_figures.variation(source)
+    return _figure("variation", picture, caption, _key(key)) + numbers(source, "layers")
+
+
+def _locking(source: Source) -> str:
+    frame = source.table("locking")
+    informative = ""
+    if not isinstance(frame, Unavailable):
+        shares, weights = column(frame, "informative_share"), column(frame, "n")
+        pairs = [(s, w) for s, w in zip(shares, weights, strict=True) if s == s and w > 0]
+        if pairs:
+            share = sum(s * w for s, w in pairs) / sum(w for _, w in pairs)
+            informative = (
+                f" The bound is informative in {percent(share)} of all rows, "
+                "by tail mass in the lower panel."
+            )
+    caption = (
+        "Total variation of one step against the mass outside the top token: median and quartiles "
+        f"of token–layer rows per bin, with the median of the exact bound.{informative} "
+        f"Quartiles are a spread, not an interval; {source.units('locking', 'P2')}."
+    )
+    key = [
+        ("line", "TV of a step, median"),
+        ("band", "quartiles"),
+        ("rule random_weights", "exact bound, median"),
+        ("bar", "share of rows where the bound is informative"),
+    ]
+    return _figure("locking", simplex_figures.locking(source), caption, _key(key)) + numbers(
+        source, "locking"
+    )
+
+
+def _certainty(source: Source) -> str:
+    grey = "Blue: passing segments, grey: abstained"
+    entropy = _figure(
+        "entropy",
+        depth_figures.entropy(source),
+        "Entropy of the output distribution read at each layer, median over tokens. "
+        f"{grey}; {source.basis('entropy')}.",
+    )
+    agreement = _figure(
+        "agreement",
+        depth_figures.agreement(source),
+        "Share of tokens whose top token is already the final one. "
+        f"{grey}; {source.basis('agreement')}.",
+    )
+    depth = depth_figures.locking_depth(source)
+    caption = "First layer after which the top token never changes again, over all tokens read"
+    frame = source.table("locking_depth", "count")
+    total = "" if isinstance(frame, Unavailable) else f" (n = {sum(column(frame, 'count')):.0f})"
+    histogram = _figure("locking-depth", depth, f"{caption}{total}; shares, without interval.")
+    return (
+        f'<div class="pair"><div><h3>Entropy</h3>{entropy}</div>'
+        f"<div><h3>Agreement with the output</h3>{agreement}</div></div>"
+        f"<h3>Locking depth</h3>{histogram}"
+    )
+
+
+def _heads(source: Source) -> str:
+    measured = head_figures.heads(source, "entropy_share")
+    if isinstance(measured, Unavailable):
+        return _missing(measured)
+    null = head_figures.heads(source, "random_weights")
+    beside = (
+        _missing(null)
+        if isinstance(null, Unavailable)
+        else _plot("heads-null", null, "attention entropy by layer and head with random weights")
+    )
+    collapsed = words(source.tables["heads"], "collapsed").count("True")
+    caption = (
+        "Attention entropy as a share of the largest possible (the logarithm of the number of "
+        "visible keys), mean over rows; dark is spread out, pale is focused. "
+        f"{count(collapsed, 'head')} marked as collapsed; {source.basis('heads')}."
+    )
+    plot = _plot("heads", measured, "attention entropy by layer and head of the model")
+    return (
+        f'<figure>{_key([("cross", "collapsed head")])}<div class="pair">'
+        f"<div><h3>This model</h3>{plot}</div><div><h3>Random weights</h3>{beside}</div></div>"
+        f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'heads')}"
+    )
+
+
+def _path(source: Source) -> str:
+    frame = source.table("simplex_path", "prompt", "position")
+    where = ""
+    if not isinstance(frame, Unavailable):
+        row = frame.iloc[0]
+        where = f" of prompt {row['prompt']}, position {row['position']}"
+    caption = (
+        f"The output distribution{where}, from the embedding to the last layer, projected on its "
+        "two leading tokens and the sum of all others; one reading (n = 1), no interval."
+    )
+    return _figure("path", simplex_figures.simplex_path(source), caption)
+
+
+def _jumps(source: Source) -> str:
+    jumps = source.table("jumps", "layer")
+    if isinstance(jumps, Unavailable):
+        parts = [_missing(jumps)]
+    else:
+        parts = [f"<h3>Jumps</h3>{listing(jumps, 'table of jumps')}"]
+    segments = source.table("segments")
+    if isinstance(segments, Unavailable):
+        return parts[0] + _missing(segments)
+    shown = listing(gate(segments), "table of segments")
+    return f"{parts[0]}<h3>Segments</h3>{shown}{numbers(source, 'segments')}"

@@ -1,0 +1,179 @@
+"""What the report reads: the tables, verdicts, measurements and manifest of a run.
+
+A table, or a column, that is not there is an :class:`~flowscope.records.Unavailable` that names
+it; the page repeats that sentence where the figure would stand. A file that *is* there and was
+changed since it was written is an error: nothing is shown from a damaged run.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+import pandas as pd
+
+from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
+from flowscope.records.files import is_file
+
+__all__ = ["TABLES", "Source", "Span", "column", "read_source", "spans", "words"]
+
+TABLES = {
+    "layers": "every quantity along depth",
+    "segments": "the segments of the depth and their gate",
+    "jumps": "the steps that are too large to be part of a segment",
+    "locking": "how far a step moves the output, by tail mass",
+    "locking_depth": "the layer from which the top token never changes",
+    "tokens": "the token-by-layer map",
+    "heads": "attention entropy by layer and head",
+    "simplex_path": "one path on the simplex",
+}
+"""Tables of a depth audit, and what each is for."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source:
+    """Everything the report is built from."""
+
+    manifest: Manifest
+    verdicts: tuple[Verdict, ...]
+    measurements: tuple[Measurement, ...]
+    tables: Mapping[str, pd.DataFrame]
+
+    def table(self, name: str, *columns: str) -> pd.DataFrame | Unavailable:
+        """Table of that name if it is there, has rows and these columns; else what is missing."""
+        frame = self.tables.get(name)
+        if frame is None:
+            return Unavailable(f"this run has no table “{name}” ({TABLES[name]})")
+        missing = [wanted for wanted in columns if wanted not in frame]
+        if missing:
+            return Unavailable(f"the table “{name}” has no column {', '.join(missing)}")
+        if frame.empty:
+            return Unavailable(f"the table “{name}” has no rows")
+        return frame
+
+    @property
+    def model(self) -> str:
+        """Name of the model, as the configuration gives it."""
+        for config in (self.manifest.config_resolved, self.manifest.config_given):
+            if isinstance(config, Mapping) and isinstance(config.get("model"), str):
+                return _last_part(str(config["model"]))
+        return "unnamed model"
+
+    def units(self, *names: str) -> str:
+        """How many prompts stand behind a figure, in words.
+
+        Measurements of these names are asked, then verdicts, then the gate P0, which is
+        judged on the same prompts.
+        """
+        known = next((m.n for m in self._stated(*names) if m.n), 0)
+        return f"n = {known} prompts" if known else "the number of prompts was not recorded"
+
+    def basis(self, *names: str) -> str:
+        """How many prompts stand behind a figure and how its intervals were made, in words."""
+        intervals = (m.interval for m in self._stated(*names))
+        made = next((i for i in intervals if isinstance(i, Interval)), None)
+        if made is None:
+            return f"{self.units(*names)}; how the intervals were made was not recorded"
+        return f"{self.units(*names)}; intervals: {100 * made.level:g}\u00a0%, {made.method}"
+
+    def _stated(self, *names: str) -> list[Measurement]:
+        own = [m for name in names for m in self.measurements if m.name == name]
+        keys = (*names, "P0")
+        return own + [v.statistic for name in keys for v in self.verdicts if v.name == name]
+
+
+def _last_part(model: str) -> str:
+    """Name of a model; of a path to a folder, the folder: the way there is in the manifest."""
+    if model.startswith(("/", "~", ".")) or "\\" in model:
+        return PurePath(model.replace("\\", "/")).name or model
+    return model
+
+
+def read_source(run: Run) -> Source:
+    """Read what a report needs from a run folder, verified.
+
+    Raises
+    ------
+    RecordError
+        A file is there and damaged.
+    """
+    present = [name for name in run.tables() if name in TABLES]
+    return Source(
+        manifest=run.read_manifest(),
+        verdicts=run.read_verdicts() if is_file(run.folder / "verdicts.json") else (),
+        measurements=run.read_measurements() if is_file(run.folder / "measurements.json") else (),
+        tables={name: run.read_table(name) for name in present},
+    )
+
+
+def column(frame: pd.DataFrame, name: str) -> list[float]:
+    """Numbers of a column; NaN where there is none, or no such column."""
+    if name not in frame:
+        return [math.nan] * len(frame)
+    return [float(cell) for cell in pd.to_numeric(frame[name], errors="coerce")]
+
+
+def words(frame: pd.DataFrame, name: str) -> list[str]:
+    """Text of a column; empty where there is none, or no such column."""
+    if name not in frame:
+        return [""] * len(frame)
+    return ["" if _absent(cell) else str(cell) for cell in frame[name]]
+
+
+def _absent(cell: Any) -> bool:
+    return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of depth, by its first and last layer, and what the gate said of it."""
+
+    first: int
+    last: int
+    kind: str
+    passes: bool
+    because: str
+
+
+def spans(source: Source) -> list[Span]:
+    """Stretches of depth in order: from the table of segments, else from the one of layers."""
+    frame = source.table("segments", "first_layer", "last_layer")
+    if isinstance(frame, Unavailable):
+        return _spans_of_layers(source)
+    rows = zip(
+        column(frame, "first_layer"),
+        column(frame, "last_layer"),
+        words(frame, "kind"),
+        words(frame, "decision"),
+        words(frame, "because"),
+        strict=True,
+    )
+    found = [
+        Span(first=int(a), last=int(b), kind=kind, passes=decision == "holds", because=because)
+        for a, b, kind, decision, because in rows
+        if not (math.isnan(a) or math.isnan(b))
+    ]
+    return sorted(found, key=lambda span: span.first)
+
+
+def _spans_of_layers(source: Source) -> list[Span]:
+    frame = source.table("layers", "layer", "segment", "status")
+    if isinstance(frame, Unavailable):
+        return []
+    layers, segments = column(frame, "layer"), column(frame, "segment")
+    kinds, states = words(frame, "segment_kind"), words(frame, "status")
+    found = []
+    for segment in sorted({number for number in segments if not math.isnan(number)}):
+        rows = [k for k, number in enumerate(segments) if number == segment and layers[k] > 0]
+        if rows:
+            found.append(
+                Span(
+                    first=int(min(layers[k] for k in rows)),
+                    last=int(max(layers[k] for k in rows)),
+                    kind=kinds[rows[0]],
+                    passes=all(states[k] == "ok" for k in rows),
+                    because="",
+                )
+            )
+    return sorted(found, key=lambda span: span.first)

@@ -1,0 +1,282 @@
+"""One audit on its way: measure, compare with controls, judge, write."""
+
+import hashlib
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from torch import nn
+
+from flowscope.evidence import (
+    SegmentEvidence,
+    judge_locking,
+    judge_variation,
+    not_measured,
+    resampled_counts,
+)
+from flowscope.flows import Segment, segments_of
+from flowscope.records import Manifest, Run, Unavailable, Verdict, library_versions
+from flowscope.runs import summary
+from flowscope.runs.batches import Batch, Prompts, batches_of
+from flowscope.runs.config import AuditConfig
+from flowscope.runs.loading import Loaded
+from flowscope.runs.measuring import Measured, fresh_twin, measured, refuse_broken_weights
+from flowscope.runs.second_look import SecondLook, second_look
+
+__all__ = ["Auditor", "Progress"]
+
+Progress = Callable[[str, int, int], None]
+_CLAIMS = {
+    "P0": "the path of output distributions is of bounded relative variation on its segments",
+    "P1": "a continuous flow fitted on some prompts predicts the layers of others",
+    "P2": "the less mass outside the top outcome, the less a layer moves the distribution",
+    "P3": "attention contracts distances between its rows",
+    "P4": "the motion is transport rather than rotation",
+}
+_SHOWN_PROMPTS, _SHOWN_POSITIONS = 4, 64
+
+
+class Auditor:
+    """Measures one model on one set of prompts into one run folder.
+
+    An unfinished run in the folder is taken up where it was; a run of other weights, texts or
+    library versions there is simply not this run, and its shards are not used.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        prompts: Prompts,
+        config: AuditConfig,
+        folder: Path,
+        progress: Progress | None,
+    ) -> None:
+        self._loaded, self._prompts, self._config = loaded, prompts, config
+        self._progress = progress or (lambda stage, done, total: None)
+        self._started = time.monotonic()
+        self._few = replace(prompts, items=prompts.items[: config.control_prompts])
+        self._fingerprint = self._content_hash()
+        self._run = self._opened(folder)
+        self._counts = resampled_counts(len(prompts), resamples=config.resamples, seed=config.seed)
+
+    def run(self) -> Run:
+        """Measure, judge, write."""
+        refuse_broken_weights(self._loaded.model)
+        found = self._measured(self._loaded, self._prompts, "measuring", self._run)
+        layers = summary.layer_table(found.depth, self._counts)
+        if found.space == "output":
+            verdicts = self._output(found, layers)
+        else:
+            verdicts = self._hidden(found, layers)
+        self._run.write_verdicts(verdicts)
+        self._run.update_manifest(wall_time=time.monotonic() - self._started)
+        return self._run
+
+    def _content_hash(self) -> str:
+        """What decides the content of a shard, as one fingerprint."""
+        decides = {
+            "weights": str(self._loaded.weight_hash),
+            "data": self._prompts.data_hash,
+            "batch": self._config.batch,
+            "versions": {name: str(version) for name, version in library_versions().items()},
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def _opened(self, folder: Path) -> Run:
+        unfinished = Unavailable("the run has not finished")
+        manifest = self._manifest(unfinished)
+        if not (folder / "manifest.json").is_file():
+            return Run.create(folder, manifest)
+        run = Run.open(folder)
+        run.remove_leftovers()
+        kept = ("config_given", "config_resolved", "weight_hashes", "data_hashes", "created_at")
+        run.update_manifest(
+            **{part: getattr(manifest, part) for part in kept}, wall_time=unfinished
+        )
+        return run
+
+    def _manifest(self, wall_time: float | Unavailable) -> Manifest:
+        weights = self._loaded.weight_hash
+        given = self._config.model_dump(mode="json", exclude_defaults=True)
+        resolved = self._config.model_dump(mode="json")
+        seen = {"prompts": len(self._prompts), "tokens_measured": self._prompts.tokens}
+        return Manifest(
+            config_given=given,
+            config_resolved={**resolved, "model": self._loaded.source, "measured": seen},
+            seeds={"bootstrap": self._config.seed, "random_weights": self._config.seed},
+            versions=library_versions(),
+            device=str(next(self._loaded.model.parameters()).device),
+            weight_hashes=weights if isinstance(weights, Unavailable) else {"model": weights},
+            data_hashes={"tokens": self._prompts.data_hash, "texts": self._prompts.text_hash},
+            wall_time=wall_time,
+            commit=_commit(),
+            created_at=datetime.now(UTC).isoformat(),
+        )
+
+    def _measured(
+        self, loaded: Loaded, prompts: Prompts, stage: str, run: Run | None = None
+    ) -> Measured:
+        done = 0
+
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            self._progress(stage, done, len(prompts))
+
+        batches = batches_of(loaded, prompts, self._config.batch)
+        return measured(
+            loaded.model, batches, run=run, fingerprint=self._fingerprint, advance=advance
+        )
+
+    def _control(self) -> Measured | Unavailable:
+        if not self._config.controls:
+            return Unavailable("controls were switched off")
+        twin = fresh_twin(self._loaded.model, self._config.seed)
+        if isinstance(twin, Unavailable):
+            return twin
+        return self._measured(replace(self._loaded, model=twin), self._few, "random weights")
+
+    def _output(self, found: Measured, layers: pd.DataFrame) -> list[Verdict]:
+        segments = segments_of(layers["relative_step"].to_numpy()[1:])
+        control = self._control()
+        row = summary.telling_row(found.depth, min(self._config.batch, len(self._prompts)))
+        self._progress("second look", 0, 1)
+        look = second_look(self._model, self._few_batches(), segments, row)
+        self._progress("second look", 1, 1)
+        evidence = [self._evidence(found, control, look, s, i) for i, s in enumerate(segments)]
+        self._write(layers, found, evidence, look, control)
+        self._run.write_table("simplex_path", self._named_path(look.path, found, row))
+        self._run.write_table("tokens", self._token_table(found))
+        seed = self._config.seed
+        n, dtype = len(self._prompts), "float32"
+        locking = summary.locking_of(found.depth, evidence, self._counts, seed)
+        verdicts = {"P0": judge_variation(evidence, n=n, dtype=dtype, seed=seed)}
+        if isinstance(locking, Unavailable):
+            verdicts["P2"] = not_measured("P2", _CLAIMS["P2"], locking.reason)
+        else:
+            self._run.write_table("locking", locking.table)
+            verdicts["P2"] = judge_locking(
+                locking.correlation,
+                locking.null,
+                exceeded=locking.exceeded,
+                steps=locking.steps,
+                informative=locking.informative,
+            )
+        return [verdicts.get(name) or not_measured(name, _CLAIMS[name]) for name in _CLAIMS]
+
+    @property
+    def _model(self) -> nn.Module:
+        return self._loaded.model
+
+    def _few_batches(self) -> Iterator[Batch]:
+        return batches_of(self._loaded, self._few, self._config.batch)
+
+    def _evidence(
+        self,
+        found: Measured,
+        control: Measured | Unavailable,
+        look: SecondLook,
+        segment: Segment,
+        number: int,
+    ) -> SegmentEvidence:
+        threshold = self._config.threshold
+        value, interval, above = summary.segment_statistics(
+            found.depth, segment, self._counts, threshold
+        )
+        fresh: float | Unavailable
+        if isinstance(control, Unavailable):
+            fresh = control
+        else:
+            few = resampled_counts(len(self._few), resamples=2, seed=0)
+            fresh, _, _ = summary.segment_statistics(control.depth, segment, few, threshold)
+        return SegmentEvidence(
+            first=segment.first,
+            last=segment.last,
+            kind=segment.kind,
+            relative_variation=value,
+            interval=interval,
+            share_above=above,
+            mass_residual=look.mass_residual,
+            mass_bound=_mass_bound(look.vocabulary),
+            threshold=threshold,
+            random_weights=fresh,
+            linear_interpolation=float(look.straight[number]),
+        )
+
+    def _write(
+        self,
+        layers: pd.DataFrame,
+        found: Measured,
+        evidence: list[SegmentEvidence],
+        look: SecondLook,
+        control: Measured | Unavailable,
+    ) -> None:
+        run = self._run
+        run.write_table("layers", summary.placed_layers(layers, evidence))
+        run.write_table("segments", summary.segment_table(found.depth, evidence, look.chord))
+        run.write_table("jumps", summary.jump_table(layers, evidence))
+        run.write_table("locking_depth", summary.locking_depth_table(found.depth))
+        run.write_arrays("prompts", summary.prompt_medians(found.depth))
+        self._write_heads(found, control)
+
+    def _write_heads(self, found: Measured, control: Measured | Unavailable) -> None:
+        if found.heads:
+            fresh = {} if isinstance(control, Unavailable) else control.heads
+            seed, resamples = self._config.seed, self._config.resamples
+            table = summary.head_table(found.heads, fresh, resamples=resamples, seed=seed)
+            self._run.write_table("heads", table)
+
+    def _hidden(self, found: Measured, layers: pd.DataFrame) -> list[Verdict]:
+        """A model without an output over outcomes: variation of its states, and no verdict."""
+        self._run.write_table("layers", layers.assign(space="hidden", status="abstained"))
+        self._run.write_arrays("prompts", summary.prompt_medians(found.depth))
+        self._write_heads(found, self._control())
+        return [not_measured(name, _CLAIMS[name], found.because) for name in _CLAIMS]
+
+    def _token_table(self, found: Measured) -> pd.DataFrame:
+        table = summary.token_table(found.depth, _SHOWN_PROMPTS, _SHOWN_POSITIONS)
+        ids = [
+            self._prompts.items[p][q] if not self._prompts.images else 0
+            for p, q in zip(table["prompt"], table["position"], strict=True)
+        ]
+        table["token"] = ["image" if self._prompts.images else self._word(int(i)) for i in ids]
+        table["top_token"] = [self._word(int(i)) for i in table.pop("argmax")]
+        return table
+
+    def _named_path(self, path: pd.DataFrame, found: Measured, row: int) -> pd.DataFrame:
+        for name in ("first", "second"):
+            path[f"{name}_token"] = self._word(int(path.pop(f"{name}_id").iloc[0]))
+        path["prompt"] = int(found.depth["prompt"][row])
+        path["position"] = int(found.depth["position"][row])
+        return path
+
+    def _word(self, outcome: int) -> str:
+        labels: Any = getattr(self._model.config, "id2label", None)
+        if self._prompts.images and labels:
+            return str(labels.get(outcome, outcome))
+        if isinstance(self._loaded.tokenizer, Unavailable):
+            return str(outcome)
+        return str(self._loaded.tokenizer.decode([outcome]))
+
+
+def _mass_bound(outcomes: int) -> float:
+    """How far a float64 softmax may miss one: it adds its terms in a few lanes, one by one."""
+    return (max(outcomes**0.5, 4.0) + outcomes / 8) * float(np.finfo(np.float64).eps)
+
+
+def _commit() -> str | Unavailable:
+    """The commit of flowscope's own checkout, when it runs from one."""
+    folder = Path(__file__).parent
+    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Unavailable("git did not answer")
+    return done.stdout.strip() or Unavailable("flowscope is installed, not checked out")

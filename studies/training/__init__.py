@@ -1,0 +1,1 @@
+"""How the bundled language model was made: text, tokenizer, training, card."""

@@ -1,0 +1,191 @@
+"""The page in a browser: it draws, it is silent, it asks nobody, and hostile text stays text."""
+
+import os
+import shutil
+
+import pytest
+from tests.report.synthetic import HOSTILE, write_run
+
+from flowscope.report import report_html
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+PLOTS = 8
+
+
+def _missing(reason):
+    if os.environ.get("FLOWSCOPE_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{reason}, and FLOWSCOPE_REQUIRE_BROWSER=1 asks for the browser tests")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("playwright is not installed")
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        _missing(f"no Chromium on the path (looked for {', '.join(NAMES)})")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(run):
+    return written(run)
+
+
+def written(run):
+    path = run.folder / "report.html"
+    path.write_text(report_html(run), encoding="utf-8")
+    return path.as_uri()
+
+
+class Visit:
+    """An open page and everything it did that it should not have done."""
+
+    def __init__(self, browser, address, width=1280):
+        self.wrong = []
+        self.page = browser.new_page(viewport={"width": width, "height": 900})
+        self.page.on("console", lambda message: self.wrong.append(message.text))
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", self._dialog)
+        self.page.on("request", lambda request: self._request(request.url, address))
+        self.page.goto(address)
+        self.page.wait_for_function(
+            f"document.querySelectorAll('.plot .main-svg').length >= {PLOTS}"
+        )
+
+    def _dialog(self, dialog):
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, url, address):
+        if url != address and not url.startswith(("data:", "blob:")):
+            self.wrong.append(f"request: {url}")
+
+
+@pytest.fixture
+def visit(browser, address):
+    visit = Visit(browser, address)
+    yield visit
+    visit.page.close()
+    assert visit.wrong == []
+
+
+def test_every_figure_is_drawn(visit):
+    for box in visit.page.locator(".plot").all():
+        assert box.locator(".main-svg").count() > 0, box.get_attribute("id")
+        assert box.get_attribute("aria-label")
+    assert visit.page.locator(".plot").count() == PLOTS
+
+
+def test_hover_over_the_map_shows_the_numbers(visit, run):
+    row = run.read_table("tokens").query("prompt == 0 and position == 1 and layer == 20")
+    visit.page.locator('td[data-at="20,1"]').hover()
+    tip = visit.page.locator("#tip")
+    tip.wait_for(state="visible")
+    assert "position 1, layer 20" in tip.inner_text()
+    assert f"{row['mobility_frobenius'].item():.4g}" in tip.inner_text()
+    assert f"{row['entropy'].item():.4g}" in tip.inner_text()
+
+
+def test_the_hostile_token_is_shown_as_text(visit):
+    head = visit.page.locator("#map-scroll thead th").nth(3)
+    assert head.inner_text() == HOSTILE
+    assert head.locator("*").count() == 0
+    visit.page.locator('td[data-at="30,2"]').hover()
+    visit.page.locator("#tip").wait_for(state="visible")
+    assert HOSTILE in visit.page.locator("#tip").inner_text()
+    assert "alert(3)" in visit.page.locator("h1").inner_text()
+
+
+def test_plotly_shows_markup_and_templates_as_text(visit):
+    drawn = visit.page.locator("#plot-path .scatterlayer text").all_text_contents()
+    assert "“<b>%{a}</b>”" in drawn
+    box = visit.page.locator("#plot-path")
+    visit.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    box.scroll_into_view_if_needed()
+    point = box.locator(".scatterlayer .trace").nth(1).locator("path.point").nth(20)
+    place = point.bounding_box()
+    visit.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    visit.page.wait_for_selector("#plot-path .hovertext")
+    shown = "".join(box.locator(".hovertext").all_text_contents())
+    assert "“<b>%{a}</b>” 0." in shown
+    assert "layer 20" in shown
+
+
+def test_hover_over_a_figure_shows_the_numbers(visit):
+    visit.page.evaluate("document.getElementById('plot-variation').scrollIntoView()")
+    visit.page.evaluate(
+        "Plotly.Fx.hover(document.getElementById('plot-variation'),"
+        " [{curveNumber: 1, pointNumber: 0}])"
+    )
+    shown = "".join(visit.page.locator("#plot-variation .hoverlayer").all_text_contents())
+    assert "layer 1" in shown
+    assert "3.35" in shown
+
+
+def test_the_selectors_switch_prompt_and_quantity(visit):
+    cell = visit.page.locator('td[data-at="24,1"]')
+    before = visit.page.locator("#map-scroll thead").inner_text()
+    colour = cell.evaluate("cell => cell.style.backgroundColor")
+    visit.page.select_option("#map-prompt", "1")
+    assert visit.page.locator("#map-scroll thead").inner_text() != before
+    visit.page.select_option("#map-prompt", "0")
+    assert visit.page.locator("#map-scroll thead").inner_text() == before
+    visit.page.select_option("#map-quantity", "1")
+    assert cell.evaluate("cell => cell.style.backgroundColor") != colour
+    assert visit.page.locator("#map-high").inner_text() != "0.5"
+
+
+def test_the_map_can_be_walked_with_the_keyboard(visit):
+    visit.page.locator('td[data-at="0,0"]').focus()
+    visit.page.keyboard.press("ArrowDown")
+    visit.page.keyboard.press("ArrowRight")
+    assert visit.page.evaluate("document.activeElement.dataset.at") == "1,1"
+    assert "position 1, layer 1" in visit.page.locator("#tip").inner_text()
+
+
+def test_an_injected_script_is_stopped_by_the_policy(browser, run, tmp_path):
+    # Not the escaping but what stands behind it: the policy alone must stop a script.
+    page = report_html(run)
+    broken = tmp_path / "broken.html"
+    broken.write_text(page.replace("</main>", "<script>alert(9)</script></main>"), "utf-8")
+    visit = Visit(browser, broken.as_uri())
+    visit.page.close()
+    assert any("Content Security Policy" in message for message in visit.wrong)
+    assert not any(message.startswith("dialog") for message in visit.wrong)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_sticks_out_of_the_page(browser, address, width):
+    visit = Visit(browser, address, width)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    visit.page.close()
+    assert visit.wrong == []
+
+
+def test_a_run_with_missing_tables_is_silent_too(browser, tmp_path):
+    run = write_run(tmp_path / "run", without=("tokens", "heads", "simplex_path"), abstained=True)
+    page = browser.new_page()
+    wrong = []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(written(run))
+    page.wait_for_selector("#plot-variation .main-svg")
+    page.close()
+    assert wrong == []
