@@ -127,8 +127,10 @@ def test_audit_json_keeps_its_contract(audited):
     assert [v["name"] for v in document["verdicts"]] == ["P0", "P1", "P2", "P3", "P4"]
     assert {v["decision"] for v in document["verdicts"]} <= {"holds", "fails", "abstains"}
     assert document["segments"][0]["first_layer"] == 1
-    assert (folder / "audit-language" / "report.html").is_file()
-    assert (folder / "audit-language" / "figures" / "variation.png").is_file()
+    (run,) = folder.glob("audit-language-*")
+    assert str(run) == document["run"]
+    assert (run / "report.html").is_file()
+    assert (run / "figures" / "variation.png").is_file()
 
 
 def test_audit_shows_verdicts_in_eighty_columns(audited):
@@ -141,10 +143,11 @@ def test_audit_shows_verdicts_in_eighty_columns(audited):
 
 def test_report_is_rebuilt_from_the_run_alone(audited):
     folder, _, _ = audited
-    page = folder / "audit-language" / "report.html"
+    (run,) = folder.glob("audit-language-*")
+    page = run / "report.html"
     before = page.read_bytes()
     page.unlink()
-    assert _run("report", str(folder / "audit-language")).exit_code == 0
+    assert _run("report", str(run)).exit_code == 0
     assert page.read_bytes() == before
     missing = _run("report", str(folder / "nowhere"))
     assert missing.exit_code == 1
@@ -153,7 +156,7 @@ def test_report_is_rebuilt_from_the_run_alone(audited):
 
 def test_compare_says_when_nothing_changed(audited):
     folder, _, _ = audited
-    run = str(folder / "audit-language")
+    run = str(next(folder.glob("audit-language-*")))
     result = _run("compare", run, run)
     assert result.exit_code == 0
     assert "paired by prompt" in result.stdout
@@ -202,3 +205,28 @@ def test_models_lists_what_ships():
     result = _run("models")
     assert result.exit_code == 0
     assert "language: 14 layers" in result.stdout
+
+
+def test_an_interrupt_is_a_sentence_and_loses_nothing(monkeypatch, tmp_path):
+    from flowscope.runs import auditor
+
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(auditor, "second_look", interrupted)
+    options = [
+        "--prompts",
+        "2",
+        "--tokens",
+        "16",
+        "--out",
+        str(tmp_path),
+        "--set",
+        "controls=false",
+    ]
+    result = _run("audit", *options)
+    assert result.exit_code == 130
+    assert "the same command goes on" in " ".join(result.stderr.split())
+    assert len(list(tmp_path.glob("audit-*/shards/*"))) == 1
+    monkeypatch.undo()
+    assert _run("audit", *options).exit_code == 0

@@ -1,7 +1,7 @@
 """The command line: arguments in, runs started, results shown. No logic of its own.
 
-Exit codes: 0 done, 1 error (or the model is refused), 3 abstained. With ``--json`` one JSON
-document is on standard output and nothing else; progress and warnings go to standard error.
+Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrupted. With ``--json``
+one JSON document is on standard output and nothing else; progress and warnings go to stderr.
 """
 
 import json
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-DONE, ERROR, ABSTAINED = 0, 1, 3
+DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
 app = typer.Typer(
     name="flowscope",
     help="Read any transformer or diffusion model as a discretised entropic-transport flow.",
@@ -80,6 +80,11 @@ def _told(as_json: bool) -> Iterator[None]:
         sys.stdout = sys.stderr  # libraries that print must not spoil the document
     try:
         yield
+    except KeyboardInterrupt:
+        sys.stdout = stdout
+        again = "interrupted; what was finished is kept, the same command goes on from there"
+        Console(stderr=True).print(again)
+        raise typer.Exit(INTERRUPTED) from None
     except FlowscopeError as error:
         sys.stdout = stdout
         if as_json:

@@ -18,7 +18,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_finite, lift
+from flowscope.flows.sums import Peak, StateSums, check_finite, lift, peak_place
 
 __all__ = ["EagerPasses", "step_terms"]
 
@@ -55,7 +55,8 @@ class EagerPasses:
     def state(self, y: Float[Tensor, "rows V"]) -> StateSums:
         """Sums of a block of states."""
         y, a, tail = y.to(self._scratch.dtype), *self._scratch[:2, : len(y)]
-        value, place = y.max(-1, keepdim=True)
+        place = peak_place(y)
+        value = y.gather(-1, place)
         mean = y.mean(-1, keepdim=True)
         check_finite(mean[:, 0], y)
         state_sq = _squared_norm(torch.sub(y, mean, out=a))
@@ -135,7 +136,7 @@ class EagerPasses:
         mean = torch.linalg.vecdot(p, u)
         distance = torch.sub(u, mean[:, None], out=a).abs_()
         tail = torch.linalg.vecdot(p, distance).double()
-        return (tail + p_peak * mean.double().abs()).mul(0.5)
+        return torch.add(tail, p_peak * mean.double().abs()) / 2
 
     def _total_variation(
         self, at: Int64[Tensor, "rows 1"], end: StateSums
@@ -148,11 +149,12 @@ class EagerPasses:
 
 def _half_distance(gap: Float[Tensor, "rows V"]) -> Float64[Tensor, " rows"]:
     """½ Σ|q − p| from the differences without one, which is minus the sum of the others."""
-    return (gap.sum(-1).double().abs() + gap.abs_().sum(-1).double()).mul(0.5)
+    return (gap.sum(-1).double().abs() + gap.abs_().sum(-1).double()) / 2
 
 
 def _squared_norm(x: Float[Tensor, "rows V"]) -> Float64[Tensor, " rows"]:
-    return torch.linalg.vector_norm(x, dim=-1).double().square()
+    norm: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return norm.double().square()
 
 
 def _tail(

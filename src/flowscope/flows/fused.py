@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flowscope.flows.eager import step_terms
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_finite, lift
+from flowscope.flows.sums import Peak, StateSums, check_finite, lift, peak_place
 
 __all__ = ["FusedPasses"]
 
@@ -27,7 +27,7 @@ Options: TypeAlias = dict[str, str | int | bool | Callable[..., object]]
 def _extremes(x: Tensor, y: Tensor, wide: torch.dtype) -> tuple[Tensor, ...]:
     x, y = x.to(wide), y.to(wide)
     step = y - x
-    return y.argmax(-1), y.amax(-1), y.mean(-1), step.amax(-1), step.amin(-1), step.mean(-1)
+    return y.mean(-1), step.amax(-1), step.amin(-1), step.mean(-1)
 
 
 def _moments(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
@@ -89,44 +89,45 @@ class FusedPasses:
 
     def state(self, y: Float[Tensor, "rows V"]) -> StateSums:
         """Sums of a block of states, by the loops of a step that stands still."""
-        place, top, mean, *_ = self._found(y, y.view_as(y))
-        zero = torch.zeros_like(mean)
-        *sums, _, _ = self._run(self._moments, y, y.view_as(y), top, mean, zero, zero, zero, zero)
-        return _state_sums(top, place, sums, lift(self._wide))
+        zero = torch.zeros(len(y), dtype=torch.float64, device=y.device)
+        return self._step(y.view_as(y), y, Peak(zero, zero.long(), zero))[0]
 
     def step(
         self, x: Float[Tensor, "rows V"], y: Float[Tensor, "rows V"], start: Peak
     ) -> tuple[StateSums, StepStatistics]:
         """Sums of the states y, and statistics of the steps x → y."""
-        place, top, mean, highest, lowest, step_mean = self._found(x, y)
-        x_at, y_at = (z.gather(-1, start.place[:, None])[:, 0].double() for z in (x, y))
-        of_start = (y_at - x_at, start.value, 1 / (1 + start.mass))
-        *sums, step_sq, shift = self._run(self._moments, x, y, top, mean, step_mean, *of_start)
-        end = _state_sums(top, place, sums, lift(self._wide))
-        c = top - y_at + torch.log1p(end.mass) - torch.log1p(start.mass)
-        of_both = (top, 1 / (1 + end.mass), *of_start, shift, c)
-        spread, divergence, *gaps = self._run(self._differences, x, y, *of_both)
+        end, step_sq, oscillation, of_both = self._step(x, y, start)
+        spread, divergence, *gaps = self._run(self._differences, x, y, of_both)
         return end, StepStatistics(
             step_sq=step_sq,
-            oscillation=highest - lowest,
+            oscillation=oscillation,
             total_variation=_total_variation(start, *gaps),
             kl_divergence=divergence,
             first_order=spread / 2,
         )
 
-    def _found(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    def _step(
+        self, x: Tensor, y: Tensor, start: Peak
+    ) -> tuple[StateSums, Tensor, Tensor, list[Tensor]]:
+        """What the first two loops give, and the numbers of each row that the third needs."""
         for rows in (x, y):
             torch._dynamo.mark_dynamic(rows, 0)
-        place, *found = self._extremes(x, y, self._wide)
-        check_finite(found[1], y)
-        return place, *(number.double() for number in found)
+        mean, highest, lowest, step_mean = torch.stack(self._extremes(x, y, self._wide)).double()
+        check_finite(mean, y)
+        place = peak_place(y)
+        places = torch.cat([place, start.place[:, None]], -1)
+        (top, y_at), (_, x_at) = (z.gather(-1, places).double().unbind(-1) for z in (y, x))
+        of_start = [y_at - x_at, start.value, 1 / (1 + start.mass)]
+        *sums, step_sq, shift = self._run(self._moments, x, y, [top, mean, step_mean, *of_start])
+        end = _state_sums(top, place[:, 0], sums, lift(self._wide))
+        c = top - y_at + torch.log1p(end.mass) - torch.log1p(start.mass)
+        of_both = [top, 1 / (1 + end.mass), *of_start, shift, c]
+        return end, step_sq, highest - lowest, of_both
 
-    def _run(self, loop: Loop, x: Tensor, y: Tensor, *numbers: Tensor) -> tuple[Tensor, ...]:
-        for rows in (x, y):
-            torch._dynamo.mark_dynamic(rows, 0)
+    def _run(self, loop: Loop, x: Tensor, y: Tensor, numbers: list[Tensor]) -> list[Tensor]:
         stacked = torch.stack(numbers).to(self._wide)
         torch._dynamo.mark_dynamic(stacked, 1)
-        return tuple(found.double() for found in loop(x, y, stacked))
+        return list(torch.stack(loop(x, y, stacked)).double())
 
 
 def _state_sums(

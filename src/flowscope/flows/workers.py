@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A fixed number of threads, each with one thread of torch; a single one is the caller's own."""
+    """Some threads, each with one thread of torch; a single one is the caller's own."""
 
     def __init__(self, count: int):
         self.count = count

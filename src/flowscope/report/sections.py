@@ -101,8 +101,11 @@ def _variation(source: Source) -> str:
     layers = sum(s.last - s.first + 1 for s in stretches)
     passing = sum(s.last - s.first + 1 for s in stretches if s.passes)
     seen = f"{passing} of {layers} steps lie in segments that pass the gate. " if layers else ""
+    frame = source.table("layers")
+    hidden = not isinstance(frame, Unavailable) and "space" in frame.columns
     caption = (
-        "Median over tokens of the squared relative step of the logits into each layer. "
+        "Median over tokens of the squared relative step of the "
+        f"{'hidden states' if hidden else 'logits'} into each layer. "
         f"{seen}Band: interval of the median; {source.basis('relative_step')}."
     )
     key = [

@@ -165,9 +165,7 @@ def audited(config: AuditConfig, progress: Progress | None = None) -> Audit:
     prompts = prompts_of(
         loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
     )
-    name = Path(loaded.source).name.replace(" ", "-") or "model"
-    folder = Path(config.out) / f"audit-{name}"
-    return Audit(run=Auditor(loaded, prompts, config, folder, progress).run())
+    return Audit(run=Auditor(loaded, prompts, config, None, progress).run())
 
 
 def _loaded(source: Any, config: AuditConfig, tokenizer: Any) -> Loaded:

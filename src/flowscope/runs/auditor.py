@@ -55,7 +55,7 @@ class Auditor:
         loaded: Loaded,
         prompts: Prompts,
         config: AuditConfig,
-        folder: Path,
+        folder: Path | None,
         progress: Progress | None,
     ) -> None:
         self._loaded, self._prompts, self._config = loaded, prompts, config
@@ -63,7 +63,7 @@ class Auditor:
         self._started = time.monotonic()
         self._few = replace(prompts, items=prompts.items[: config.control_prompts])
         self._fingerprint = self._content_hash()
-        self._run = self._opened(folder)
+        self._run = self._opened(self._own_folder() if folder is None else folder)
         self._counts = resampled_counts(len(prompts), resamples=config.resamples, seed=config.seed)
 
     def run(self) -> Run:
@@ -88,6 +88,11 @@ class Auditor:
             "versions": {name: str(version) for name, version in library_versions().items()},
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+    def _own_folder(self) -> Path:
+        """A folder of this model on these prompts, so that other audits are not overwritten."""
+        name = Path(self._loaded.source).name.replace(" ", "-") or "model"
+        return Path(self._config.out) / f"audit-{name}-{self._fingerprint[:6]}"
 
     def _opened(self, folder: Path) -> Run:
         unfinished = Unavailable("the run has not finished")
@@ -221,7 +226,7 @@ class Auditor:
         run = self._run
         run.write_table("layers", summary.placed_layers(layers, evidence))
         run.write_table("segments", summary.segment_table(found.depth, evidence, look.chord))
-        run.write_table("jumps", summary.jump_table(layers, evidence))
+        run.write_table("jumps", summary.jump_table(layers))
         run.write_table("locking_depth", summary.locking_depth_table(found.depth))
         run.write_arrays("prompts", summary.prompt_medians(found.depth))
         self._write_heads(found, control)
@@ -268,7 +273,8 @@ class Auditor:
 
 def _mass_bound(outcomes: int) -> float:
     """How far a float64 softmax may miss one: it adds its terms in a few lanes, one by one."""
-    return (max(outcomes**0.5, 4.0) + outcomes / 8) * float(np.finfo(np.float64).eps)
+    lanes = max(float(np.sqrt(outcomes)), 4.0) + outcomes / 8
+    return lanes * float(np.finfo(np.float64).eps)
 
 
 def _commit() -> str | Unavailable:

@@ -107,7 +107,7 @@ class _Watcher:
         steps = segment.last - segment.first + 1
         rows = max(_LOGITS_AT_ONCE // self._tail.width, 16)
         for start in range(0, len(first), rows):
-            a, b = (self.readout(x[start : start + rows]) for x in (first, last))
+            a, b = (self.readout(x[start : start + rows]).double() for x in (first, last))
             a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
             norms = a.square().sum(-1), b.square().sum(-1), (a * b).sum(-1)
             self.straight[number].append(line_relative_variation(*norms, steps=steps).cpu())

@@ -1,7 +1,8 @@
 """From scalars per token to the tables of an audit: medians over tokens, intervals over prompts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from flowscope.evidence import (
     median_over_prompts,
     resampled_counts,
 )
-from flowscope.flows import Segment, concentration, relative_variation
+from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.simplex import locking_bound
@@ -40,7 +41,7 @@ Counts = NDArray[np.int64]
 _STATES = ("entropy", "p_max", "tail_mass", "margin", "mobility_frobenius", "mobility_trace")
 _STEPS = ("oscillation", "total_variation", "kl_divergence", "first_order")
 _EDGES = np.concatenate([[0.0], np.logspace(-6, 0, 13)])
-COLLAPSED = 0.05
+COLLAPSED, LOCKED = 0.05, 1e-3
 
 
 def relative_steps(depth: Arrays) -> NDArray[np.float64]:
@@ -59,17 +60,22 @@ def layer_table(depth: Arrays, counts: Counts) -> pd.DataFrame:
         points, interval = median_over_prompts(values, depth["prompt"], counts)
         _put(table, name, points, interval)
     if "argmax" in depth:
-        _agreement(table, depth, counts)
+        agrees = depth["argmax"] == depth["argmax"][:, -1:]
+        _put_share(table, "agreement", agrees, depth, counts)
+        _put_share(table, "locked_share", depth["mobility_trace"] < LOCKED, depth, counts)
     return table
 
 
-def _agreement(table: pd.DataFrame, depth: Arrays, counts: Counts) -> None:
-    same = (depth["argmax"] == depth["argmax"][:, -1:]).astype(np.float64)
+def _put_share(
+    table: pd.DataFrame, name: str, true: NDArray[Any], depth: Arrays, counts: Counts
+) -> None:
+    """Add the share of tokens for which something is true."""
+    same = true.astype(np.float64)
     sums = np.zeros((counts.shape[1], same.shape[1]))
     np.add.at(sums, depth["prompt"], same)
     sizes = np.bincount(depth["prompt"].astype(np.int64), minlength=counts.shape[1])
     wide = np.repeat(sizes[:, None], same.shape[1], 1).astype(np.float64)
-    _put(table, "agreement", *mean_over_prompts(sums, wide, counts))
+    _put(table, name, *mean_over_prompts(sums, wide, counts))
 
 
 def _put(
@@ -295,24 +301,11 @@ def _or_nan(value: float | Unavailable) -> float:
     return float("nan") if isinstance(value, Unavailable) else value
 
 
-def jump_table(layers: pd.DataFrame, evidence: Sequence[SegmentEvidence]) -> pd.DataFrame:
+def jump_table(layers: pd.DataFrame) -> pd.DataFrame:
     """The jumps: how far each goes, and how much longer it is than its neighbours."""
-    step = np.sqrt(layers["relative_step"].to_numpy())
-    rows = []
-    for segment in (s for s in evidence if s.kind == "jump"):
-        for layer in range(segment.first, segment.last + 1):
-            beside = [step[i] for i in (layer - 1, layer + 1) if 1 <= i < len(step)]
-            typical = float(np.mean(beside)) if beside else float("nan")
-            rows.append(
-                {
-                    "layer": layer,
-                    "relative_step": float(layers["relative_step"].iloc[layer]),
-                    "total_variation": float(layers["total_variation"].iloc[layer]),
-                    "velocity_change": float(step[layer] / typical) if typical else float("nan"),
-                }
-            )
-    names = ["layer", "relative_step", "total_variation", "velocity_change"]
-    return pd.DataFrame(rows, columns=names)
+    steps, moved = (layers[name].to_numpy()[1:] for name in ("relative_step", "total_variation"))
+    names = [field.name for field in fields(Jump)]
+    return pd.DataFrame([asdict(jump) for jump in jump_report(steps, moved)], columns=names)
 
 
 def prompt_medians(depth: Arrays) -> dict[str, NDArray[np.generic]]:
