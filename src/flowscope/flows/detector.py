@@ -8,10 +8,10 @@ before it is the history, and
 
 is the severity: above 1 raised, above 2 an event, after which the window begins anew. Source 000
 Algorithm 1 divides std by mean of the window, which is 0/0 when nothing moves; takes its threshold
-from the window that contains the spike, so that spikes raise it; and updates its sum by differences,
-so that one large step leaves a rounding error behind for good. Here a window of zeros has severity
-0, the threshold knows only what came before the window and was quiet, and the sum is taken afresh.
-An audit, which sees all layers at once, uses :func:`flowscope.flows.segments_of` instead.
+from the window that contains the spike, so that spikes raise it; and updates its sum by
+differences, so that one large step leaves a rounding error behind for good. Here a window of zeros
+has severity 0, the threshold knows only what came before the window and was quiet, and the sum is
+taken afresh. An audit, which sees all layers at once, uses :func:`flowscope.flows.segments_of`.
 """
 
 import math
@@ -97,12 +97,8 @@ class JumpDetector:
         memory: int = 256,
     ):
         _check(window, multiplier, minimum, floor, memory)
-        self._size, self._multiplier, self._minimum, self._floor = (
-            window,
-            multiplier,
-            minimum,
-            floor,
-        )
+        self._size, self._minimum = window, minimum
+        self._multiplier, self._floor = multiplier, floor
         self._window: deque[tuple[float, bool]] = deque()
         self._quiet: deque[float] = deque(maxlen=memory)
         self._count = 0

@@ -89,8 +89,8 @@ def quadratic_variation_gram(
     moved = as_reals(step, "step").double()
     if gram.ndim != 2 or gram.shape != (moved.shape[-1], moved.shape[-1]):
         raise InvalidInputError(
-            f"step has {moved.shape[-1]} coordinates and gram acts on {gram.shape[-1]} coordinates; "
-            "they must be the same. Pass the state that the output matrix multiplies."
+            f"step has {moved.shape[-1]} coordinates and gram acts on {gram.shape[-1]}; they must "
+            "be the same. Pass the state that the output matrix multiplies."
         )
     found: Tensor = torch.linalg.vecdot(moved @ gram.to(moved), moved)
     return found

@@ -7,16 +7,16 @@ With r_ℓ the median over tokens of ‖Δz^ℓ‖²/‖z^ℓ‖², layer ℓ is
 
 three robust standard deviations above the middle; layers that do not move at all (r = 0) are not
 candidates and set no scale. Candidates at most three layers apart are one *cut*, which spans them
-all: the layers between two of them would be too short to be judged anyway, and to cut at the largest
-alone would leave the others inside a segment that is supposed to be smooth. At most max(2, L/10)
-cuts are kept, those with the largest steps. What lies between cuts is a *segment* if it has at
-least max(3, L/6) layers; a shorter remnant, like a cut, is a *jump*, and what depends on smoothness
-abstains there.
+all: the layers between two of them would be too short to be judged anyway, and to cut at the
+largest alone would leave the others inside a segment that is supposed to be smooth. At most
+max(2, L/10) cuts are kept, those with the largest steps. What lies between cuts is a *segment* if
+it has at least max(3, L/6) layers; a shorter remnant, like a cut, is a *jump*, and what depends on
+smoothness abstains there.
 
 If more than half of the log r are equal, MAD = 0 and the mean absolute deviation takes its place
-(times 1.2533, its factor for a normal law); if all are equal there is no cut. Source 000 K.2 clusters
-within three layers, asks for five layers and at most L/10 segments, and takes its candidates from
-the online detector; see :mod:`flowscope.flows.detector` for that one.
+(times 1.2533, its factor for a normal law); if all are equal there is no cut. Source 000 K.2
+clusters within three layers, asks for five layers and at most L/10 segments, and takes its
+candidates from the online detector; see :mod:`flowscope.flows.detector` for that one.
 """
 
 import math

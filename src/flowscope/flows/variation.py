@@ -197,10 +197,11 @@ def tortuosity(
 
     Examples
     --------
-    >>> tortuosity([1.0, 1.0], 1.414214)
-    np.float64(1.4142133...)
+    >>> tortuosity([9.0, 16.0], 5.0)
+    np.float64(1.4)
     """
-    length, distance = path_length(step_sq), _squares([chord], "chord")[0]
+    length, distance = path_length(step_sq), np.asarray(chord, np.float64)
+    _refuse(distance, "chord")
     if np.shape(distance) != np.shape(length):
         raise InvalidInputError(
             f"chord must have shape {np.shape(length)}, one per path; found {distance.shape}."
@@ -272,16 +273,21 @@ def line_relative_variation(
 
 def _squares(x: ArrayLike, name: str) -> Array:
     found = np.asarray(x, np.float64)
-    if found.ndim == 0 or (found.shape[-1] == 0 and found.ndim == 1):
+    if found.ndim == 0 or found.shape[-1] == 0:
         raise InvalidInputError(
             f"{name} must have at least one step on its last axis; found shape {found.shape}."
         )
-    if not np.isfinite(found).all() or (found < 0).any():
-        bad = found[~(np.isfinite(found) & (found >= 0))][0]
-        raise InvalidInputError(
-            f"{name} must be finite and not negative; found {bad:.6g}. Look for it upstream."
-        )
+    _refuse(found, name)
     return found
+
+
+def _refuse(x: Array, name: str) -> None:
+    bad = x[~(np.isfinite(x) & (x >= 0))]
+    if bad.size:
+        raise InvalidInputError(
+            f"{name} must be finite and not negative; found {bad.flat[0]:.6g}. Look for the state "
+            "that made it."
+        )
 
 
 def _total(x: Array) -> Array:
