@@ -34,6 +34,9 @@ unit: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.tap_overhead
 	$(BIN)/python -m benchmarks.mobility_norm
+	$(BIN)/python -m benchmarks.depth_statistics
+	$(BIN)/python -m benchmarks.quadratic_variation
+	$(BIN)/python -m benchmarks.audit_memory
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'
