@@ -60,27 +60,27 @@ def slices(tokens: int, chunk: int) -> list[slice]:
     return [slice(i, min(i + chunk, tokens)) for i in range(0, tokens, chunk)]
 
 
-def bare(path: Walk, chunk: int) -> None:
-    for layer in range(len(path.states)):
-        for rows in slices(path.states.shape[1], chunk):
-            path.product(layer, rows)
+def bare(walk: Walk, chunk: int) -> None:
+    for layer in range(len(walk.states)):
+        for rows in slices(walk.states.shape[1], chunk):
+            walk.product(layer, rows)
 
 
-def metered(path: Walk, meter: DepthMeter, chunk: int) -> list[tuple[object, object]]:
+def metered(walk: Walk, meter: DepthMeter, chunk: int) -> list[tuple[object, ...]]:
     found = []
-    for layer in range(len(path.states)):
+    for layer in range(len(walk.states)):
         parts = []
-        for rows in slices(path.states.shape[1], chunk):
-            logits = path.product(layer, rows)
+        for rows in slices(walk.states.shape[1], chunk):
+            logits = walk.product(layer, rows)
             parts.append(meter.advance(rows, logits) if layer else (meter.start(rows, logits),))
         found.append(tuple(joined(part) for part in zip(*parts, strict=True)))
     return found
 
 
-def naive(path: Walk) -> None:
+def naive(walk: Walk) -> None:
     before = None
-    for hidden in path.states:
-        z = hidden @ path.output.T
+    for hidden in walk.states:
+        z = hidden @ walk.output.T
         p, log_p = torch.softmax(z, -1), torch.log_softmax(z, -1)
         top = p.topk(2).values
         (z - z.mean(-1, keepdim=True)).square().sum(-1)
@@ -99,23 +99,27 @@ def naive(path: Walk) -> None:
         before = (z, p, log_p)
 
 
-def worst_error(path: Walk, meter: DepthMeter, rows: int) -> dict[str, float]:
-    """Largest relative difference to float64, over every few rows and all layers."""
-    chosen = torch.linspace(0, path.states.shape[1] - 1, rows).long()
-    few = Walk(path.states[:, chosen].contiguous(), path.output, path.logits)
+def difference(found: Tensor, exact: Tensor) -> float:
+    """Largest relative difference; of places, whether any differs."""
+    if not exact.is_floating_point():
+        return float((found != exact).any())
+    return float(((found - exact).abs() / exact.abs()).max())
+
+
+def worst_errors(walk: Walk, meter: DepthMeter, rows: int) -> dict[str, float]:
+    """Largest relative difference to float64 of each statistic, over some rows and all layers."""
+    chosen = torch.linspace(0, walk.states.shape[1] - 1, rows).long()
+    few = Walk(walk.states[:, chosen].contiguous(), walk.output, walk.logits)
+    logits = [few.product(layer, slice(None)).clone() for layer in range(len(few.states))]
     errors: dict[str, float] = {}
-    before = None
-    for layer, (state, *step) in enumerate(metered(few, meter, rows)):
-        logits = few.product(layer, slice(None)).clone()
-        pairs = [(state, state_statistics(logits))]
-        pairs += [(step[0], step_statistics(before, logits))] if step else []
-        for found, exact in pairs:
-            for name, value in vars(exact).items():
-                gap = ((vars(found)[name] - value).abs() / value.abs().clamp_min(1)).max() if (
-                    name == "argmax"
-                ) else ((vars(found)[name] - value).abs() / value.abs()).max()  # fmt: skip
-                errors[name] = max(errors.get(name, 0.0), float(gap))
-        before = logits
+    for layer, found in enumerate(metered(few, meter, rows)):
+        exact: list[object] = [state_statistics(logits[layer])]
+        if layer:
+            exact.append(step_statistics(logits[layer - 1], logits[layer]))
+        for mine, reference in zip(found, exact, strict=True):
+            for name, value in vars(reference).items():
+                worst = difference(vars(mine)[name], value)
+                errors[name] = max(errors.get(name, 0.0), worst)
     return errors
 
 
@@ -132,16 +136,16 @@ def quartiles(values: np.ndarray) -> dict[str, float]:
 
 @torch.no_grad()
 def measured(options: argparse.Namespace) -> dict[str, object]:
-    path = walked(options.tokens, options.layers, options.width, options.vocabulary)
+    walk = walked(options.tokens, options.layers, options.width, options.vocabulary)
     shape = (options.tokens, options.vocabulary)
     compiling = time.perf_counter()
     meters = {mode: DepthMeter(*shape, mode=mode) for mode in ("eager", "compiled")}
     compiling = time.perf_counter() - compiling
     runs: dict[str, Callable[[], object]] = {
-        f"bare, {chunk} rows": lambda chunk=chunk: bare(path, chunk) for chunk in CHUNKS
+        f"bare, {chunk} rows": lambda chunk=chunk: bare(walk, chunk) for chunk in CHUNKS
     }
-    runs |= {mode: lambda m=m: metered(path, m, max(CHUNKS)) for mode, m in meters.items()}
-    runs["naive"] = lambda: naive(path)
+    runs |= {mode: lambda m=m: metered(walk, m, max(CHUNKS)) for mode, m in meters.items()}
+    runs["naive"] = lambda: naive(walk)
     for run in runs.values():
         run()
     times: dict[str, list[float]] = {name: [] for name in runs}
@@ -160,7 +164,7 @@ def measured(options: argparse.Namespace) -> dict[str, object]:
         "base_seconds": quartiles(base),
         "over_base": {name: quartiles(np.array(t) / base) for name, t in times.items()},
         "relative_error": {
-            mode: worst_error(path, DepthMeter(32, options.vocabulary, mode=mode), 32)
+            mode: worst_errors(walk, DepthMeter(32, options.vocabulary, mode=mode), 32)
             for mode in meters
         },
     }

@@ -60,7 +60,7 @@ def compiled() -> flows.DepthMeter:
     return instrument
 
 
-@pytest.mark.parametrize("size", [5.0, 0.3, 1e-2])
+@pytest.mark.parametrize("size", [5.0, 0.3, 1e-2, 1e-3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_eager_statistics_are_those_of_the_reference(size, dtype):
     check_path(flows.DepthMeter(12, 1000, dtype=dtype), path(size, dtype), 1e-4)
@@ -71,7 +71,7 @@ def test_float64_stays_float64(size):
     check_path(flows.DepthMeter(12, 1000, dtype=torch.float64), path(size, torch.float64), 1e-8)
 
 
-@pytest.mark.parametrize("size", [5.0, 0.3, 1e-2])
+@pytest.mark.parametrize("size", [5.0, 0.3, 1e-2, 1e-3])
 def test_compiled_statistics_are_those_of_the_reference(compiled, size):
     check_path(compiled, path(size, torch.float32), 1e-4)
 
@@ -92,7 +92,7 @@ def test_compiled_statistics_do_not_depend_on_the_chunks(compiled):
 def test_what_compiled_loops_compute_needs_no_compiler(monkeypatch):
     """The loops themselves, uncompiled: the same sums as those of the eager passes."""
     monkeypatch.setattr(torch, "compile", lambda loop, **_: loop)
-    for size in (5.0, 0.3, 1e-2):
+    for size in (5.0, 0.3, 1e-2, 1e-3):
         check_path(flows.DepthMeter(12, 1000, mode="compiled"), path(size, torch.float32), 1e-4)
 
 
@@ -143,6 +143,14 @@ def test_step_terms_are_those_of_the_divergence():
     assert (terms >= 0).all()
 
 
+@pytest.mark.parametrize("eta", [0.0, 1e-6, -1e-6])
+def test_balanced_variation_is_free_of_a_common_error(eta):
+    """Gaps of q e^η against p: the plain half distance is off by up to η/2, this one by η²."""
+    p, q = torch.softmax(noise(1, 4, 50), -1), torch.softmax(noise(2, 4, 50), -1)
+    found = eager.balanced_variation(*eager.variation_sums(q - p - eta * p, p))
+    assert_close(found, 0.5 * (q - p).abs().sum(-1), rtol=1e-10, atol=0)
+
+
 def test_chunks_may_come_in_any_order_and_size():
     z = path(0.5, torch.float32)
     whole, parts = flows.DepthMeter(12, 1000), flows.DepthMeter(12, 1000)
@@ -162,7 +170,9 @@ def test_blocks_are_walked_in_order(monkeypatch):
     check_path(flows.DepthMeter(12, 1000), path(0.5, torch.float32), 1e-4)
 
 
-def test_a_meter_made_in_inference_mode_works_outside():
+@pytest.mark.usefixtures("_two_threads")
+def test_a_meter_made_in_inference_mode_works_outside(monkeypatch):
+    monkeypatch.setattr(meter, "block_rows", lambda _: 5)
     z = path(0.5, torch.float32)
     with torch.inference_mode():
         instrument = flows.DepthMeter(12, 1000)
@@ -273,6 +283,6 @@ def test_a_refusal_reaches_the_caller_through_the_workers(monkeypatch):
     monkeypatch.setattr(meter, "block_rows", lambda _: 2)
     z = states().float()
     z[9, 3] = torch.nan
-    with pytest.raises(InvalidInputError, match="logits must be finite"):
+    with pytest.raises(InvalidInputError, match=r"logits must be finite; found nan at \(9, 3\)"):
         flows.DepthMeter(12, 1000).start(EVERY, z)
     assert torch.get_num_threads() == 2

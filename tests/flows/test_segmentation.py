@@ -127,6 +127,14 @@ def test_equal_steps_with_one_jump_are_cut_though_their_deviation_is_zero():
     ]
 
 
+@pytest.mark.parametrize("rounding", [0.0, 1e-15])
+def test_where_most_steps_are_equal_the_mean_deviation_is_the_scale(rounding):
+    """Seven log steps at 0 and three at 0.1: MAD 0, mean deviation .03, threshold .113."""
+    steps = np.exp([0, 0, 0.1, 0, 0, 0.1, 0, 0, 0.1, 0])
+    steps[[1, 4, 7]] *= 1 + rounding
+    assert layout(steps) == [(1, 10, "segment")]
+
+
 def test_rounding_is_no_jump():
     steps = np.full(12, 0.1)
     steps[[2, 5, 9]] *= 1 + 1e-15

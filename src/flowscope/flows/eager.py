@@ -18,9 +18,9 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_finite, lift, peak_place
+from flowscope.flows.sums import Peak, StateSums, check_means, lift, peak_place
 
-__all__ = ["EagerPasses", "step_terms"]
+__all__ = ["EagerPasses", "balanced_variation", "step_terms", "variation_sums"]
 
 # A divergence below this many rounding units of its parts has lost more than four digits.
 _CANCELLED = 2.0**17
@@ -34,8 +34,8 @@ def step_terms(
     .. math:: q_j r_j - q_j + p_j = q_j \phi(r_j) \ge 0, \qquad q_j - p_j = q_j (r_j - \phi(r_j)),
               \qquad \phi(r) = r + e^{-r} - 1
 
-    For |r| < ½, φ is its series r²/2 − r³/6 + …, so that nothing cancels; an error of r common to
-    all outcomes then enters the divergence with the weight Σ(q − p) = 0.
+    For |r| < ½, φ is its series r²/2 − r³/6 + …, so that nothing cancels, also at a peak near one;
+    an error of r common to all outcomes then enters the divergence with the weight Σ(q − p) = 0.
     """
     order = 18 if r.dtype == torch.float64 else 10
     series = torch.full_like(r, 1 / math.factorial(order))
@@ -44,6 +44,30 @@ def step_terms(
     phi, near = r * r * series, r.abs() < 0.5
     gap = torch.where(near, q * (r - phi), q - p)
     return torch.where(near, q * phi, q * r - gap), gap
+
+
+def variation_sums(
+    gap: Float[Tensor, "rows V"], p: Float[Tensor, "rows V"]
+) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """Σ(q − p), Σ|q − p|, and the mass that p has where q − p is positive."""
+    return gap.sum(-1), gap.abs().sum(-1), torch.where(gap > 0, p, 0.0).sum(-1)
+
+
+def balanced_variation(
+    total: Float64[Tensor, " rows"],
+    distance: Float64[Tensor, " rows"],
+    rising: Float64[Tensor, " rows"],
+) -> Float64[Tensor, " rows"]:
+    r"""Total variation from gaps that share an error.
+
+    .. math:: \mathrm{TV} = (1 - P_+)\,A + P_+ B, \qquad A = \sum (q_j - p_j)_+, \quad
+              B = \sum (p_j - q_j)_+
+
+    A and B are equal if Σ(q − p) = 0. An error η of log q/p common to all outcomes takes ηP₊ from A
+    and adds η(1 − P₊) to B, P₊ being the mass of p where q is larger: this mean of both is free of
+    it. Near a vertex it is the sum that the peak has no part in.
+    """
+    return (1 - rising) * (distance + total) / 2 + rising * (distance - total) / 2
 
 
 class EagerPasses:
@@ -58,7 +82,7 @@ class EagerPasses:
         place = peak_place(y)
         value = y.gather(-1, place)
         mean = y.mean(-1, keepdim=True)
-        check_finite(mean[:, 0], y)
+        check_means(mean)
         state_sq = _squared_norm(torch.sub(y, mean, out=a))
         w = torch.sub(y, value, out=a)
         runner_up = w.scatter_(-1, place, -torch.inf).amax(-1).double()
@@ -94,10 +118,11 @@ class EagerPasses:
         u.sub_(u.gather(-1, at))
         peak = _tail(x, at, p)
         divergence, c, small = self._divergence(y, start, end, peak)
-        again = self._summed_again(small, start, end, peak, c)
+        again = self._summed_again(small, start, end, peak, c) if len(small) else None
         first_order = self._first_order(peak)
         variation = self._total_variation(at, end)
-        divergence[small], variation[small] = again
+        if again is not None:
+            divergence[small], variation[small] = again
         return end, StepStatistics(
             step_sq=step_sq,
             oscillation=oscillation,
@@ -129,7 +154,8 @@ class EagerPasses:
         at, q_peak = start.place[small, None], 1 / (1 + end.mass[small, None])
         q.scatter_(-1, end.place[small, None], q_peak.to(q.dtype))
         divergence, gap = step_terms(q, p.scatter_(-1, at, p_peak), u - c)
-        return divergence.sum(-1).double(), _half_distance(gap.scatter_(-1, at, 0.0))
+        sums = (found.double() for found in variation_sums(gap, p))
+        return divergence.sum(-1).double(), balanced_variation(*sums)
 
     def _first_order(self, p_peak: Float64[Tensor, " rows"]) -> Float64[Tensor, " rows"]:
         a, _, u, p = self._scratch[:, : len(p_peak)]
@@ -144,12 +170,9 @@ class EagerPasses:
         _, q, _, p = self._scratch[:, : len(at)]
         q_peak = (1 / (1 + end.mass))[:, None].to(q.dtype)
         q.scatter_(-1, end.place[:, None], q_peak).scatter_(-1, at, 0.0)
-        return _half_distance(q.sub_(p))
-
-
-def _half_distance(gap: Float[Tensor, "rows V"]) -> Float64[Tensor, " rows"]:
-    """½ Σ|q − p| from the differences without one, which is minus the sum of the others."""
-    return (gap.sum(-1).double().abs() + gap.abs_().sum(-1).double()) / 2
+        gap = q.sub_(p)  # without the start's peak, whose difference is minus that of the others
+        distance: Tensor = gap.sum(-1).double().abs() + gap.abs_().sum(-1).double()
+        return distance / 2
 
 
 def _squared_norm(x: Float[Tensor, "rows V"]) -> Float64[Tensor, " rows"]:

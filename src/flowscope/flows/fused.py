@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from flowscope.flows.eager import step_terms
+from flowscope.flows.eager import balanced_variation, step_terms, variation_sums
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_finite, lift, peak_place
+from flowscope.flows.sums import Peak, StateSums, check_means, lift, peak_place
 
 __all__ = ["FusedPasses"]
 
@@ -54,17 +54,9 @@ def _moments(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
 def _differences(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
     top, q_peak, step_peak, x_top, p_peak, mean, c = numbers[..., None]
     x, y = x.to(numbers.dtype), y.to(numbers.dtype)
-    v, u = x - x_top, y - x - step_peak
-    p, q = torch.exp(v) * p_peak, torch.exp(y - top) * q_peak
+    p, q, u = torch.exp(x - x_top) * p_peak, torch.exp(y - top) * q_peak, y - x - step_peak
     divergence, gap = step_terms(q, p, u - c)
-    off, distance = v < 0, gap.abs()
-    return (
-        (p * (u - mean).abs()).sum(-1),
-        divergence.sum(-1),
-        torch.where(off, gap, 0.0).sum(-1),
-        torch.where(off, distance, 0.0).sum(-1),
-        torch.where(off, 0.0, distance).sum(-1),
-    )
+    return divergence.sum(-1), (p * (u - mean).abs()).sum(-1), *variation_sums(gap, p)
 
 
 class FusedPasses:
@@ -97,11 +89,11 @@ class FusedPasses:
     ) -> tuple[StateSums, StepStatistics]:
         """Sums of the states y, and statistics of the steps x → y."""
         end, step_sq, oscillation, of_both = self._step(x, y, start)
-        spread, divergence, *gaps = self._run(self._differences, x, y, of_both)
+        divergence, spread, *gaps = self._run(self._differences, x, y, of_both)
         return end, StepStatistics(
             step_sq=step_sq,
             oscillation=oscillation,
-            total_variation=_total_variation(start, *gaps),
+            total_variation=balanced_variation(*gaps),
             kl_divergence=divergence,
             first_order=spread / 2,
         )
@@ -113,7 +105,7 @@ class FusedPasses:
         for rows in (x, y):
             torch._dynamo.mark_dynamic(rows, 0)
         mean, highest, lowest, step_mean = torch.stack(self._extremes(x, y, self._wide)).double()
-        check_finite(mean, y)
+        check_means(mean)
         place = peak_place(y)
         places = torch.cat([place, start.place[:, None]], -1)
         (top, y_at), (_, x_at) = (z.gather(-1, places).double().unbind(-1) for z in (y, x))
@@ -145,13 +137,3 @@ def _state_sums(
         square=square / lifted / lifted + others,
         cube=cube / lifted / lifted + others,
     )
-
-
-def _total_variation(
-    start: Peak,
-    gap: Float64[Tensor, " rows"],
-    distance: Float64[Tensor, " rows"],
-    at_peak: Float64[Tensor, " rows"],
-) -> Float64[Tensor, " rows"]:
-    # Below a tail of one half the peak is alone, and its difference is minus that of the others.
-    return (distance + torch.where(start.mass < 1, gap.abs(), at_peak)) / 2

@@ -17,7 +17,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.eager import EagerPasses
 from flowscope.flows.fused import FusedPasses
 from flowscope.flows.steps import StateStatistics, StepStatistics, joined
-from flowscope.flows.sums import Peak, StateSums
+from flowscope.flows.sums import Peak, StateSums, refuse_infinite
 from flowscope.flows.workers import Workers
 from flowscope.simplex.blocks import block_rows
 
@@ -29,6 +29,8 @@ Result = TypeVar("Result")
 
 # A compiled loop needs no scratch and has a price per call: its blocks are larger.
 _COMPILED_BLOCKS = 4
+# More workers than this would wait for the interpreter, which hands out the operations.
+_MOST_WORKERS = 16
 
 
 class DepthMeter:
@@ -63,7 +65,8 @@ class DepthMeter:
     -----
     Memory n·V logits, and a few blocks that stay in cache. O(V) per row and layer, some 25 passes
     (eager) or three loops (compiled). Rows are independent: the chunks of a layer may come in any
-    order and size. No gradients.
+    order and size. No gradients. From float32 logits every statistic is good to 1e-4 of itself and
+    mostly to 1e-5, near a vertex and for steps of a thousandth of a nat as well.
 
     Examples
     --------
@@ -91,7 +94,8 @@ class DepthMeter:
         with torch.inference_mode(False):
             self._logits = torch.empty(rows, vocabulary, dtype=dtype, device=device)
             self._block = min(rows, block_rows(self._logits))
-            self._workers = Workers(torch.get_num_threads() if self._logits.is_cpu else 1)
+            threads = torch.get_num_threads() if self._logits.is_cpu else 1
+            self._workers = Workers(min(threads, -(-rows // self._block), _MOST_WORKERS))
             self._eager = [
                 EagerPasses(self._block, vocabulary, wide, self._logits.device)
                 for _ in range(self._workers.count)
@@ -183,7 +187,11 @@ class DepthMeter:
             with torch.no_grad():  # a setting of the thread
                 return read(passes, slice(begin, begin + len(rows)), rows)
 
-        found = self._workers.each(work, list(enumerate(torch.split(logits, size))))
+        try:
+            found = self._workers.each(work, list(enumerate(torch.split(logits, size))))
+        except InvalidInputError:
+            refuse_infinite(logits)  # a mean is not finite: say where, in the rows that were given
+            raise
         self._started[here] = True
         return found
 

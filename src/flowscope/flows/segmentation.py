@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
-from numpy.typing import ArrayLike, NDArray
+from jaxtyping import Float64
+from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import ArrayLike
 
 __all__ = ["Jump", "Segment", "jump_report", "segments_of"]
 
@@ -77,7 +78,7 @@ class Jump:
     velocity_change: float
 
 
-def segments_of(relative_steps: Float[ArrayLike, " L"]) -> tuple[Segment, ...]:
+def segments_of(relative_steps: Float64[np.ndarray, " L"] | ArrayLike) -> tuple[Segment, ...]:
     r"""Segments and jumps that make up layers 1 to L, in order.
 
     .. math:: \{1, \dots, L\} = \bigsqcup_i \{\text{first}_i, \dots, \text{last}_i\}
@@ -119,7 +120,8 @@ def segments_of(relative_steps: Float[ArrayLike, " L"]) -> tuple[Segment, ...]:
 
 
 def jump_report(
-    relative_steps: Float[ArrayLike, " L"], total_variation: Float[ArrayLike, " L"]
+    relative_steps: Float64[np.ndarray, " L"] | ArrayLike,
+    total_variation: Float64[np.ndarray, " L"] | ArrayLike,
 ) -> tuple[Jump, ...]:
     r"""What happens at each cut, in order of depth.
 

@@ -27,7 +27,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.steps import RowNumbers, StateStatistics
 from flowscope.simplex.probability import refuse
 
-__all__ = ["Peak", "StateSums", "check_finite", "lift", "peak_place"]
+__all__ = ["Peak", "StateSums", "check_means", "lift", "peak_place", "refuse_infinite"]
 
 _PIECE = 256
 
@@ -107,13 +107,16 @@ def lift(dtype: torch.dtype) -> float:
     return 2.0**480 if dtype == torch.float64 else 2.0**50
 
 
-def check_finite(mean: Float[Tensor, " rows"], logits: Float[Tensor, "rows V"]) -> None:
-    """Raise if a row whose mean is not finite is at fault; the rows are read again only then."""
-    if bool(mean.isfinite().all()):
-        return
+def check_means(mean: Float[Tensor, " rows"]) -> None:
+    """Raise unless the mean of every row is finite."""
+    if not bool(mean.isfinite().all()):
+        raise InvalidInputError(
+            "logits must be small enough for their sum to be finite; found one that is not. "
+            "Pass float64, or look for the overflow upstream."
+        )
+
+
+def refuse_infinite(logits: Float[Tensor, "rows V"]) -> None:
+    """Raise on the first logit that is not finite, naming its place."""
     todo = "Look for the overflow upstream, or restrict to the outcomes that are not masked."
     refuse(~logits.isfinite(), logits, "logits must be finite", todo)
-    raise InvalidInputError(
-        f"logits must be small enough for their sum to be finite; found entries up to "
-        f"{logits.abs().amax().item():.3g}. Pass float64."
-    )

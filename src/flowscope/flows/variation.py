@@ -22,11 +22,11 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Float, Float64
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.simplex.probability import as_reals
+from flowscope.simplex.probability import ArrayLike, as_reals
 
 __all__ = [
     "concentration",
@@ -43,7 +43,9 @@ Array: TypeAlias = NDArray[np.float64]
 _ROUNDING = 1e-4
 
 
-def path_length(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "*batch"]:
+def path_length(
+    step_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+) -> Float64[np.ndarray, "*batch"]:
     r"""Length of the path: its total variation as a curve.
 
     .. math:: \sum_{\ell=1}^n \|\Delta z^\ell\|
@@ -69,7 +71,9 @@ def path_length(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "*batch"]
     return _total(np.sqrt(_squares(step_sq, "step_sq")))
 
 
-def quadratic_variation(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "*batch"]:
+def quadratic_variation(
+    step_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+) -> Float64[np.ndarray, "*batch"]:
     r"""Quadratic variation of the path.
 
     .. math:: S = \sum_{\ell=1}^n \|\Delta z^\ell\|^2
@@ -96,8 +100,9 @@ def quadratic_variation(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "
 
 
 def relative_variation(
-    step_sq: Float[ArrayLike, "*batch n"], state_sq: Float[ArrayLike, "*batch n"]
-) -> Float[Array, "*batch"]:
+    step_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+    state_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+) -> Float64[np.ndarray, "*batch"]:
     r"""Quadratic variation over the squared size of the states: the gate statistic.
 
     .. math:: \bar S = \frac{\sum_{\ell=1}^n \|\Delta z^\ell\|^2}{\sum_{\ell=1}^n \|z^\ell\|^2}
@@ -134,7 +139,9 @@ def relative_variation(
     return _ratio(_total(steps), _total(states), still=0.0)
 
 
-def concentration(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "*batch"]:
+def concentration(
+    step_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+) -> Float64[np.ndarray, "*batch"]:
     r"""How unevenly the path moves: 1 for even steps, n for a single jump.
 
     .. math:: \frac{n \sum \|\Delta z\|^2}{(\sum \|\Delta z\|)^2} \in [1, n]
@@ -170,8 +177,9 @@ def concentration(step_sq: Float[ArrayLike, "*batch n"]) -> Float[Array, "*batch
 
 
 def tortuosity(
-    step_sq: Float[ArrayLike, "*batch n"], chord: Float[ArrayLike, "*batch"]
-) -> Float[Array, "*batch"]:
+    step_sq: Float64[np.ndarray, "*batch n"] | ArrayLike,
+    chord: Float64[np.ndarray, "*batch"] | ArrayLike | float,
+) -> Float64[np.ndarray, "*batch"]:
     r"""Length of the path over the distance of its ends.
 
     .. math:: \frac{\sum_{\ell=1}^n \|\Delta z^\ell\|}{\|z^n - z^0\|} \ge 1

@@ -8,7 +8,7 @@ everybody waits once, at the end.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -51,9 +51,8 @@ class Workers:
             return
         threads = torch.get_num_threads()
         futures = [self._pool.submit(drained, worker) for worker in range(self.count)]
-        try:
-            for future in futures:
-                future.result()
-        finally:
-            # A worker's setting is its own, but torch also hands it to threads born later.
-            torch.set_num_threads(threads)
+        wait(futures)  # for all, also if one has failed: nobody works on behind the caller's back
+        # A worker's setting is its own, but torch also hands it to threads born later.
+        torch.set_num_threads(threads)
+        for future in futures:
+            future.result()
