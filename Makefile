@@ -32,6 +32,8 @@ unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
 
 bench: $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'
+	$(BIN)/python -m benchmarks.transport
 	$(BIN)/python -m benchmarks.tap_overhead
 	$(BIN)/python -m benchmarks.mobility_norm
 	$(BIN)/python -m benchmarks.depth_statistics

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowscope import flows, records, simplex, tap
+    from flowscope import flows, levers, records, simplex, tap, transport
     from flowscope.runs import Audit, Loaded, audit, doctor, load
     from flowscope.tap import Tap
 
@@ -22,15 +22,17 @@ __all__ = [
     "audit",
     "doctor",
     "flows",
+    "levers",
     "load",
     "records",
     "simplex",
     "tap",
+    "transport",
 ]
 
 # Torch and transformers take seconds to import, and `flowscope --help` needs neither.
 _HOME = {"Tap": "tap"} | dict.fromkeys(("Audit", "Loaded", "audit", "doctor", "load"), "runs")
-_PACKAGES = {"flows", "records", "simplex", "tap"}
+_PACKAGES = {"flows", "levers", "records", "simplex", "tap", "transport"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,10 @@
 Every message is a sentence that says what was expected, what was found, and what to do.
 """
 
+from typing import Any
+
 __all__ = [
+    "ConvergenceError",
     "FlowscopeError",
     "InvalidInputError",
     "LoadError",
@@ -19,6 +22,14 @@ class FlowscopeError(Exception):
 
 class InvalidInputError(FlowscopeError, ValueError):
     """An argument breaks an assumption of the function it was given to."""
+
+
+class ConvergenceError(FlowscopeError):
+    """An iteration stopped short of its tolerance; ``partial`` holds what it had reached."""
+
+    def __init__(self, message: str, partial: Any) -> None:
+        super().__init__(message)
+        self.partial = partial
 
 
 class UnsupportedModelError(FlowscopeError):

@@ -179,7 +179,10 @@ class DepthMeter:
     ) -> list[Result]:
         """Results of all blocks in order; if one fails, none of the rows counts as started."""
         fused, first, self._started[here] = self._fused, here.start, False
-        size = self._block if fused is None else _COMPILED_BLOCKS * self._block
+        most = self._block if fused is None else _COMPILED_BLOCKS * self._block
+        rounds = -(-len(logits) // (most * self._workers.count))
+        # equal shares, so that no worker waits for the last
+        size = -(-len(logits) // (rounds * self._workers.count))
 
         def work(worker: int, part: tuple[int, Tensor]) -> Result:
             begin, rows = first + part[0] * size, part[1].contiguous()
