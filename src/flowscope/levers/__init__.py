@@ -1,3 +1,9 @@
 """Act on a loaded model through the tap, and undo it."""
 
-__all__: list[str] = []
+from flowscope.levers.attention import (
+    AttentionChange,
+    TransportAttention,
+    transport_attention,
+)
+
+__all__ = ["AttentionChange", "TransportAttention", "transport_attention"]

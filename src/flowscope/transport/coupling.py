@@ -1,0 +1,175 @@
+r"""A coupling and how right it is: what every solver of the family returns."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import ArrayLike, as_reals
+from flowscope.transport.geometry import Geometry
+
+__all__ = ["Coupling", "ExactCoupling", "Status"]
+
+Status: TypeAlias = Literal["converged", "not converged"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Coupling:
+    r"""Joint masses with the potentials that make them.
+
+    .. math:: \Pi_{ij} = a_i b_j \exp\big((f_i + g_j - C_{ij})/\varepsilon\big)
+
+    Attributes
+    ----------
+    geometry
+        The cost C.
+    a, b
+        Masses asked for; with free columns b is the prior.
+    f, g
+        Potentials, in units of cost, up to a constant moved from one to the other.
+    epsilon
+        ε of each problem.
+    relaxation
+        ρ of each problem: the strength of KL(Π'1‖b); ∞ where columns are fixed, 0 where free.
+    marginal_error
+        L1 distance of the marginals from what was asked, divided by the total mass. For relaxed
+        columns, their distance from the columns that the potentials call for.
+    iterations
+        Sweeps spent on each problem.
+    converged
+        Whether each problem is within its tolerance.
+    """
+
+    geometry: Geometry
+    a: Float[Tensor, "*batch n"]
+    b: Float[Tensor, "*batch m"]
+    f: Float[Tensor, "*batch n"]
+    g: Float[Tensor, "*batch m"]
+    epsilon: Float[Tensor, "*batch"]
+    relaxation: Float[Tensor, "*batch"]
+    marginal_error: Float[Tensor, "*batch"]
+    iterations: Int[Tensor, "*batch"]
+    converged: Bool[Tensor, "*batch"]
+
+    @property
+    def status(self) -> Status:
+        """``"converged"`` when every problem of the batch is within tolerance."""
+        return "converged" if bool(self.converged.all()) else "not converged"
+
+    def _scalings(self) -> tuple[Tensor, Tensor]:
+        e = self.epsilon[..., None]
+        return self.a.log() + self.f / e, self.b.log() + self.g / e
+
+    @property
+    def matrix(self) -> Float[Tensor, "*batch n m"]:
+        """Π itself: n × m numbers, made when asked for."""
+        phi, psi = self._scalings()
+        C = self.geometry.dense() / self.epsilon[..., None, None]
+        return torch.exp(phi[..., None] + psi[..., None, :] - C)
+
+    @property
+    def cost(self) -> Float[Tensor, "*batch"]:
+        """⟨C, Π⟩, what the mass pays on its way; without the entropy."""
+        return self.geometry.expected(*self._scalings(), self.epsilon).sum(-1)
+
+    @property
+    def value(self) -> Float[Tensor, "*batch"]:
+        r"""Least value of the problem, from its dual.
+
+        .. math:: \langle a, f\rangle + \langle b, g\rangle - \varepsilon(|\Pi| - |a|)
+
+        and for relaxed columns :math:`-\rho\langle b, e^{-g/\rho} - 1\rangle` in place of ⟨b, g⟩.
+        Its gradient is taken at fixed potentials (envelope theorem): ∂/∂C = Π, ∂/∂a = f.
+        """
+        f, g = self.f.detach(), self.g.detach()
+        held = replace(self, f=f, g=g)
+        mass = held.apply(self.b.new_ones(self.geometry.m)).sum(-1)
+        finite = self.relaxation.isfinite() & (self.relaxation > 0)
+        rho = torch.where(finite, self.relaxation, 1.0)[..., None]
+        relaxed = -rho * torch.expm1(-g / rho)
+        of_columns = torch.where(finite[..., None], relaxed, g)
+        return (
+            (self.a * f).sum(-1)
+            + (self.b * of_columns).sum(-1)
+            - self.epsilon * (mass - self.a.sum(-1))
+        )
+
+    def apply(self, v: Tensor | ArrayLike) -> Tensor:
+        """Πv for v of shape (m,), (…, m, k); no matrix is formed for a point cloud."""
+        v = as_reals(v, "v", self.a.device).to(self.a.dtype)
+        flat = v.ndim == 1
+        w = v[:, None] if flat else v
+        if w.shape[-2] != self.geometry.m:
+            raise InvalidInputError(
+                f"v must have one entry or row for each of the {self.geometry.m} columns; found "
+                f"shape {tuple(v.shape)}. For the other side use transposed().apply."
+            )
+        w = w.expand(*np.broadcast_shapes(w.shape[:-2], self.geometry.batch), *w.shape[-2:])
+        out = self._product(w)
+        return out[..., 0] if flat else out
+
+    def _product(self, w: Tensor) -> Tensor:
+        return self.geometry.product(*self._scalings(), self.epsilon, w)
+
+    def barycentric(self, y: Tensor | ArrayLike) -> Tensor:
+        """Where each row's mass goes on average, Πy / Π1; y holds the columns' positions."""
+        y = as_reals(y, "y", self.a.device).to(self.a.dtype)
+        return self.apply(y) / self.rows[..., None]
+
+    @property
+    def rows(self) -> Float[Tensor, "*batch n"]:
+        """Row marginal, Π1."""
+        return self.apply(self.b.new_ones(self.geometry.m))
+
+    @property
+    def columns(self) -> Float[Tensor, "*batch m"]:
+        """Column marginal, Π'1."""
+        return self.transposed().rows
+
+    def transposed(self) -> "Coupling":
+        """The same masses with rows and columns exchanged."""
+        return replace(
+            self, geometry=self.geometry.transposed(), a=self.b, b=self.a, f=self.g, g=self.f
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExactCoupling(Coupling):
+    """A coupling without entropy: its masses are stored, and ε is zero."""
+
+    masses: Float[Tensor, "*batch n m"]
+
+    @property
+    def matrix(self) -> Float[Tensor, "*batch n m"]:
+        """Π itself."""
+        return self.masses
+
+    @property
+    def cost(self) -> Float[Tensor, "*batch"]:
+        """⟨C, Π⟩; its gradient holds Π fixed, which is the envelope theorem again."""
+        C = self.geometry.dense()
+        return torch.where(self.masses > 0, C, 0.0).mul(self.masses).sum((-2, -1))
+
+    @property
+    def value(self) -> Float[Tensor, "*batch"]:
+        """The same as the cost: there is no entropy."""
+        return self.cost
+
+    def _product(self, w: Tensor) -> Tensor:
+        return self.masses @ w
+
+    def transposed(self) -> "ExactCoupling":
+        """The same masses with rows and columns exchanged."""
+        return replace(
+            self,
+            geometry=self.geometry.transposed(),
+            a=self.b,
+            b=self.a,
+            f=self.g,
+            g=self.f,
+            masses=self.masses.mT,
+        )

@@ -1,0 +1,373 @@
+r"""Entropic couplings with fixed, relaxed, prescribed or free columns.
+
+All minimise :math:`\langle C,\Pi\rangle + \varepsilon\,\mathrm{KL}(\Pi\Vert a\otimes b)` over
+couplings whose rows are a; they differ in what they ask of the columns. See
+``docs/design/transport.md`` for the conventions that all of them share.
+"""
+
+from dataclasses import replace
+from typing import Literal, TypeAlias, TypedDict, Unpack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flowscope.errors import ConvergenceError, InvalidInputError
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.transport.coupling import Coupling
+from flowscope.transport.feasibility import causal, check_staircase
+from flowscope.transport.geometry import Geometry
+from flowscope.transport.gradients import with_gradient
+from flowscope.transport.problem import Problem, as_problem
+from flowscope.transport.scaling import Settings, Solution, scaled
+
+__all__ = ["Options", "prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]
+
+Cost: TypeAlias = Geometry | Tensor | ArrayLike
+Potentials: TypeAlias = tuple[Tensor, Tensor]
+
+
+class Options(TypedDict, total=False):
+    """What the iterative solvers share.
+
+    Attributes
+    ----------
+    epsilon, relative_epsilon
+        ε, absolute or in units of the median finite cost; exactly one of them.
+    tolerance
+        L1 marginal error, over the total mass, at which a problem is done; 1e-3.
+    max_iterations
+        Most sweeps, those of the annealing included; 10,000.
+    anneal
+        Approach a small ε from above; True. A warm start is not annealed.
+    acceleration
+        ``"anderson"`` (safeguarded, five steps of memory) or ``None``.
+    initial
+        Potentials (f, g) to start from, for instance those of a neighbouring problem.
+    on_failure
+        ``"raise"`` a ConvergenceError that carries the coupling reached, or ``"return"`` it.
+    """
+
+    epsilon: float | Tensor | None
+    relative_epsilon: float | None
+    tolerance: float
+    max_iterations: int
+    anneal: bool
+    acceleration: Literal["anderson"] | None
+    initial: Potentials | None
+    on_failure: Literal["raise", "return"]
+
+
+def sinkhorn(
+    cost: Cost,
+    a: Tensor | ArrayLike | None = None,
+    b: Tensor | ArrayLike | None = None,
+    **options: Unpack[Options],
+) -> Coupling:
+    r"""Entropic coupling of two families of masses.
+
+    .. math:: \min_{\Pi 1 = a,\; \Pi^\top 1 = b}
+              \langle C, \Pi\rangle + \varepsilon\,\mathrm{KL}(\Pi \Vert a \otimes b)
+
+    Parameters
+    ----------
+    cost
+        C: a matrix (…, n, m), +∞ where no mass may go, or a geometry such as ``PointCloud``.
+    a, b
+        Masses of rows and columns, with equal totals; uniform of total one when not given.
+    **options
+        :class:`Options`.
+
+    Returns
+    -------
+    Coupling
+        Differentiable in the cost, the points and the masses (implicit function theorem); ε is
+        held constant.
+
+    Raises
+    ------
+    InvalidInputError
+        On masses that differ, a negative or NaN cost, a row masked everywhere, ε ≤ 0, shapes that
+        disagree, or a causal mask: a doubly stochastic lower-triangular matrix is the identity.
+    ConvergenceError
+        If the tolerance was not reached; ``error.partial`` is the coupling that was.
+
+    Notes
+    -----
+    Absorption-stabilised scaling, annealed and accelerated; n·m operations a sweep. A float32
+    problem whose C/ε is too large for float32 to reach the tolerance is solved in float64, and its
+    coupling is float64. Source: 000
+    §7 and Alg. 2, 003 §1.4, whose condition test on the kernel is left out (errata E31).
+
+    Examples
+    --------
+    >>> coupling = sinkhorn([[0.0, 1.0], [1.0, 0.0]], epsilon=1.0, tolerance=1e-9)
+    >>> coupling.matrix
+    tensor([[0.3655, 0.1345],
+            [0.1345, 0.3655]], dtype=torch.float64)
+    >>> coupling.status
+    'converged'
+    """
+    problem = _problem(cost, a, b, options)
+    if causal(problem.geometry):
+        raise InvalidInputError(
+            "balanced Sinkhorn was given a causal mask (row i reaches columns j ≤ i only): with "
+            "equal masses its one solution is the identity, reached as 1/k. Use semi_relaxed, "
+            "unbalanced, or prescribed column marginals."
+        )
+    return _solved(problem, options, relaxation=None)
+
+
+def prescribed(
+    cost: Cost,
+    a: Tensor | ArrayLike,
+    b: Tensor | ArrayLike,
+    **options: Unpack[Options],
+) -> Coupling:
+    r"""Entropic coupling under a mask, with column masses that the mask can carry.
+
+    As :func:`sinkhorn`, for a mask that lets row i reach a set of columns that grows with i, as a
+    causal one does. Mass of the first rows must then fit, with room to spare, into the columns
+    they reach,
+
+    .. math:: \textstyle\sum_{r \le i} a_r < \sum_{j \in S_i} b_j \quad\text{for } S_i \ne S_n ,
+
+    which is checked first: equality would force a block of zeros and 1/k convergence.
+
+    Parameters
+    ----------
+    cost, a, b, **options
+        As for :func:`sinkhorn`; a and b are both needed.
+
+    Raises
+    ------
+    InvalidInputError
+        As for :func:`sinkhorn`; if the masses do not fit, naming the first prefix that is too full;
+        if the mask's rows are not nested.
+    ConvergenceError
+        If the tolerance was not reached.
+
+    Examples
+    --------
+    >>> inf = float("inf")
+    >>> cost = [[0.0, inf], [1.0, 0.0]]
+    >>> prescribed(cost, [1.0, 1.0], [1.5, 0.5], epsilon=1.0, tolerance=1e-9).matrix
+    tensor([[1.0000, 0.0000],
+            [0.5000, 0.5000]], dtype=torch.float64)
+    """
+    problem = _problem(cost, a, b, options)
+    check_staircase(problem)
+    return _solved(problem, options, relaxation=None)
+
+
+def unbalanced(
+    cost: Cost,
+    a: Tensor | ArrayLike | None = None,
+    b: Tensor | ArrayLike | None = None,
+    *,
+    relaxation: float | Tensor,
+    **options: Unpack[Options],
+) -> Coupling:
+    r"""Entropic coupling with fixed rows and columns drawn to b with finite strength.
+
+    .. math:: \min_{\Pi 1 = a} \langle C, \Pi\rangle + \varepsilon\,\mathrm{KL}(\Pi\Vert a\otimes b)
+              + \rho\,\mathrm{KL}(\Pi^\top 1 \Vert b)
+
+    Parameters
+    ----------
+    cost, a, b, **options
+        As for :func:`sinkhorn`; totals may differ, and any mask is allowed.
+    relaxation
+        ρ > 0, in units of cost: large is balanced, small is :func:`semi_relaxed` with prior b.
+
+    Raises
+    ------
+    InvalidInputError
+        As for :func:`sinkhorn`, and if ρ is not positive.
+    ConvergenceError
+        If the tolerance was not reached.
+
+    Notes
+    -----
+    A sweep contracts by at most ρ/(ρ+ε), whatever the cost.
+
+    Examples
+    --------
+    >>> unbalanced([[0.0, 1.0], [0.0, 1.0]], epsilon=1.0, relaxation=1.0, tolerance=1e-9).columns
+    tensor([0.6225, 0.3775], dtype=torch.float64)
+    """
+    rho = as_reals(relaxation, "relaxation")
+    refuse(
+        ~(rho.isfinite() & (rho > 0)),
+        rho,
+        "relaxation must be positive and finite",
+        "Use sinkhorn for fixed columns and semi_relaxed for free ones.",
+    )
+    problem = _problem(cost, a, b, options, balanced=False)
+    strength = rho.to(problem.a.dtype).to(problem.a.device).expand(problem.epsilon.shape)
+    return _solved(problem, options, relaxation=strength)
+
+
+def semi_relaxed(
+    cost: Cost,
+    a: Tensor | ArrayLike | None = None,
+    *,
+    epsilon: float | Tensor | None = None,
+    relative_epsilon: float | None = None,
+    prior: Tensor | ArrayLike | None = None,
+) -> Coupling:
+    r"""Entropic coupling with fixed rows and free columns: a row softmax.
+
+    .. math:: \Pi_{ij} = a_i\,\frac{u_j e^{-C_{ij}/\varepsilon}}{\sum_k u_k e^{-C_{ik}/\varepsilon}}
+
+    Parameters
+    ----------
+    cost
+        C, with any mask.
+    a
+        Masses of the rows; uniform of total one when not given.
+    epsilon, relative_epsilon
+        ε, absolute or in units of the median finite cost.
+    prior
+        u, the reference of the columns; uniform when not given.
+
+    Raises
+    ------
+    InvalidInputError
+        As for :func:`sinkhorn`.
+
+    Notes
+    -----
+    Closed form, no iteration. Source: 000 Prop. 2.1, with its prior kept as an argument (E08).
+
+    Examples
+    --------
+    >>> semi_relaxed([[0.0, 1.0]], epsilon=1.0).matrix
+    tensor([[0.7311, 0.2689]], dtype=torch.float64)
+    """
+    problem = as_problem(
+        cost, a, prior, epsilon=epsilon, relative_epsilon=relative_epsilon, balanced=False
+    )
+    reached = problem.geometry.soft_rows(problem.b.log(), problem.epsilon)
+    f = -problem.epsilon[..., None] * torch.where(reached.isfinite(), reached, 0.0)
+    zeros = torch.zeros_like(problem.epsilon)
+    coupling = Coupling(
+        geometry=problem.geometry,
+        a=problem.a,
+        b=problem.b,
+        f=f,
+        g=torch.zeros_like(problem.b),
+        epsilon=problem.epsilon,
+        relaxation=zeros,
+        marginal_error=zeros,
+        iterations=zeros.long(),
+        converged=zeros == 0,
+    )
+    error = (coupling.rows - problem.a).detach().abs().sum(-1) / problem.a.detach().sum(-1)
+    return replace(coupling, marginal_error=error)
+
+
+def _problem(
+    cost: Cost,
+    a: Tensor | ArrayLike | None,
+    b: Tensor | ArrayLike | None,
+    options: Options,
+    *,
+    balanced: bool = True,
+) -> Problem:
+    unknown = sorted(set(options) - set(Options.__annotations__))
+    if unknown:
+        raise InvalidInputError(
+            f"unknown option {unknown[0]!r}; known ones are {', '.join(Options.__annotations__)}."
+        )
+    return as_problem(
+        cost,
+        a,
+        b,
+        epsilon=options.get("epsilon"),
+        relative_epsilon=options.get("relative_epsilon"),
+        balanced=balanced,
+    )
+
+
+def _settings(options: Options) -> Settings:
+    tolerance, most = options.get("tolerance", 1e-3), options.get("max_iterations", 10_000)
+    acceleration = options.get("acceleration", "anderson")
+    on_failure = options.get("on_failure", "raise")
+    if not tolerance > 0 or most < 1:
+        raise InvalidInputError(
+            f"tolerance must be positive and max_iterations at least 1; found {tolerance} and "
+            f"{most}."
+        )
+    if acceleration not in ("anderson", None) or on_failure not in ("raise", "return"):
+        raise InvalidInputError(
+            "acceleration must be 'anderson' or None and on_failure 'raise' or 'return'; found "
+            f"{acceleration!r} and {on_failure!r}."
+        )
+    return Settings(
+        tolerance=tolerance,
+        max_iterations=most,
+        anneal=options.get("anneal", True),
+        accelerate=acceleration == "anderson",
+    )
+
+
+def _solved(problem: Problem, options: Options, *, relaxation: Tensor | None) -> Coupling:
+    settings = _settings(options)
+    if problem.rounding() > settings.tolerance:
+        problem = problem.to(torch.float64)
+    flat = problem.flat()
+    relaxation = None if relaxation is None else relaxation.to(problem.a.dtype)
+    rho = None if relaxation is None else relaxation.reshape(-1)
+    start = _start(options.get("initial"), problem)
+    with torch.no_grad():
+        solution = scaled(flat, settings, relaxation=rho, initial=start)
+    f, g = _potentials(problem, solution, relaxation)
+    batch = problem.epsilon.shape
+    coupling = Coupling(
+        geometry=problem.geometry,
+        a=problem.a,
+        b=problem.b,
+        f=f,
+        g=g,
+        epsilon=problem.epsilon,
+        relaxation=torch.full_like(problem.epsilon, torch.inf)
+        if relaxation is None
+        else relaxation,
+        marginal_error=solution.error.reshape(batch),
+        iterations=solution.iterations.reshape(batch),
+        converged=solution.converged.reshape(batch),
+    )
+    if options.get("on_failure", "raise") == "raise" and not bool(coupling.converged.all()):
+        raise ConvergenceError(_failure(coupling, settings), coupling)
+    return coupling
+
+
+def _start(initial: Potentials | None, problem: Problem) -> Float[Tensor, "B m"] | None:
+    if initial is None:
+        return None
+    g = as_reals(initial[1], "initial g", problem.a.device).detach().to(problem.a.dtype)
+    if g.shape[-1:] != problem.b.shape[-1:]:
+        raise InvalidInputError(
+            f"initial must be potentials (f, g) with {problem.b.shape[-1]} columns; found g of "
+            f"shape {tuple(g.shape)}. Start cold, or interpolate the potential first."
+        )
+    return g.expand(problem.b.shape).reshape(-1, problem.b.shape[-1])
+
+
+def _potentials(
+    problem: Problem, solution: Solution, relaxation: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    f, g = solution.f.reshape(problem.a.shape), solution.g.reshape(problem.b.shape)
+    return with_gradient(problem, g, relaxation) if problem.requires_grad else (f, g)
+
+
+def _failure(coupling: Coupling, settings: Settings) -> str:
+    open_ = ~coupling.converged
+    worst = coupling.marginal_error[open_].max().item()
+    return (
+        f"{int(open_.sum())} of {open_.numel()} problems did not reach a marginal error of "
+        f"{settings.tolerance:.3g} in {settings.max_iterations} sweeps; the worst is at "
+        f"{worst:.3g}. Raise epsilon, max_iterations or tolerance, or take the coupling reached "
+        'with on_failure="return" (it is also this error\'s partial).'
+    )

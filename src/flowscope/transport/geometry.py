@@ -1,0 +1,294 @@
+r"""What pairs cost, apart from how a coupling is found.
+
+A geometry answers four questions about a cost :math:`C` between n and m points, for a batch of
+problems at once: its size and median, minima of :math:`C/\varepsilon` minus a potential, and the
+kernel
+
+.. math:: K_{ij} = \exp(\varphi_i + \psi_j - C_{ij}/\varepsilon)
+
+around given log-scalings. A :class:`CostMatrix` stores C; a :class:`PointCloud` walks tiles of it
+and never holds n × m numbers. An entry +∞ is a mask: the pair carries no mass.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Protocol
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+
+__all__ = ["CostMatrix", "Geometry", "Kernel", "as_geometry"]
+
+
+class Kernel(Protocol):
+    """A matrix of positive weights known by its products."""
+
+    def rows(self, w: Float[Tensor, "B m"]) -> Float[Tensor, "B n"]:
+        """Sums over columns, Σ_j K_ij w_j."""
+
+    def columns(self, w: Float[Tensor, "B n"]) -> Float[Tensor, "B m"]:
+        """Sums over rows, Σ_i K_ij w_i."""
+
+
+class Geometry(ABC):
+    """A batch of costs between n and m points."""
+
+    batch: tuple[int, ...]
+    n: int
+    m: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def flat(self) -> "Geometry":
+        """The same costs with one batch axis and no gradient."""
+
+    @abstractmethod
+    def take(self, problems: Tensor) -> "Geometry":
+        """Some problems of a flat batch."""
+
+    @abstractmethod
+    def to(self, dtype: torch.dtype) -> "Geometry":
+        """The same costs in another dtype."""
+
+    @abstractmethod
+    def expand(self, batch: tuple[int, ...]) -> "Geometry":
+        """The same costs for a larger batch, without copies."""
+
+    @abstractmethod
+    def median(self) -> Float[Tensor, "*batch"]:
+        """Median of the finite costs of each problem."""
+
+    @abstractmethod
+    def largest(self) -> Float[Tensor, "*batch"]:
+        """Largest finite cost of each problem, or a bound on it."""
+
+    @abstractmethod
+    def row_minimum(
+        self, psi: Float[Tensor, "B m"], epsilon: Float[Tensor, "B"]
+    ) -> Float[Tensor, "B n"]:
+        """Least C_ij/ε − ψ_j of each row; +∞ where a row is masked everywhere."""
+
+    @abstractmethod
+    def kernel(
+        self,
+        phi: Float[Tensor, "B n"],
+        psi: Float[Tensor, "B m"],
+        epsilon: Float[Tensor, "B"],
+    ) -> Kernel:
+        """Weights exp(φ_i + ψ_j − C_ij/ε) of a flat batch."""
+
+    @abstractmethod
+    def soft_rows(
+        self, psi: Float[Tensor, "*batch m"], epsilon: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch n"]:
+        """Logarithm of Σ_j exp(ψ_j − C_ij/ε), differentiable; −∞ where there is nothing."""
+
+    @abstractmethod
+    def product(
+        self,
+        phi: Float[Tensor, "*batch n"],
+        psi: Float[Tensor, "*batch m"],
+        epsilon: Float[Tensor, "*batch"],
+        v: Float[Tensor, "*batch m k"],
+    ) -> Float[Tensor, "*batch n k"]:
+        """Σ_j exp(φ_i + ψ_j − C_ij/ε) v_j, differentiable."""
+
+    @abstractmethod
+    def expected(
+        self,
+        phi: Float[Tensor, "*batch n"],
+        psi: Float[Tensor, "*batch m"],
+        epsilon: Float[Tensor, "*batch"],
+    ) -> Float[Tensor, "*batch n"]:
+        """Σ_j C_ij exp(φ_i + ψ_j − C_ij/ε) of each row, differentiable."""
+
+    @abstractmethod
+    def dense(self) -> Float[Tensor, "*batch n m"]:
+        """The cost as a matrix; this is n × m numbers."""
+
+    @abstractmethod
+    def transposed(self) -> "Geometry":
+        """The same costs with rows and columns exchanged."""
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient with respect to the costs is asked for."""
+        return False
+
+    def mask(self) -> Bool[Tensor, "*batch n m"] | None:
+        """Pairs that may carry mass, or None when all may."""
+        return None
+
+
+class CostMatrix(Geometry):
+    r"""Costs given as a matrix, one for each problem of a batch.
+
+    Parameters
+    ----------
+    cost
+        :math:`C_{ij} \ge 0`, with +∞ for pairs that may carry no mass.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are fewer than two axes, an empty one, or an entry that is negative or NaN.
+
+    Examples
+    --------
+    >>> CostMatrix([[0.0, 1.0], [1.0, 0.0]]).median()
+    tensor(0., dtype=torch.float64)
+    """
+
+    def __init__(self, cost: Tensor | ArrayLike) -> None:
+        C = as_reals(cost, "cost")
+        if C.ndim < 2 or 0 in C.shape[-2:]:
+            raise InvalidInputError(
+                f"cost must have a row and a column axis, both not empty; found shape "
+                f"{tuple(C.shape)}. Pass (…, n, m), or a PointCloud."
+            )
+        refuse(C.isnan(), C, "cost must not be NaN", "Look for the overflow upstream.")
+        refuse(
+            C < 0,
+            C,
+            "cost must not be negative",
+            "Subtract its minimum first: a constant changes no coupling.",
+        )
+        self._set(C)
+
+    def _set(self, C: Tensor) -> None:
+        self.cost, self.batch, self.n, self.m = C, tuple(C.shape[:-2]), C.shape[-2], C.shape[-1]
+        self.dtype, self.device = C.dtype, C.device
+        self._masked: bool | None = None
+
+    @classmethod
+    def _of(cls, C: Tensor) -> "CostMatrix":
+        new = cls.__new__(cls)
+        new._set(C)
+        return new
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient with respect to the costs is asked for."""
+        return self.cost.requires_grad
+
+    def flat(self) -> "CostMatrix":
+        """The same costs with one batch axis and no gradient."""
+        return self._of(self.cost.detach().reshape(-1, self.n, self.m))
+
+    def take(self, problems: Tensor) -> "CostMatrix":
+        """Some problems of a flat batch."""
+        return self._of(self.cost[problems])
+
+    def to(self, dtype: torch.dtype) -> "CostMatrix":
+        """The same costs in another dtype."""
+        return self._of(self.cost.to(dtype))
+
+    def expand(self, batch: tuple[int, ...]) -> "CostMatrix":
+        """The same costs for a larger batch, without copies."""
+        return self._of(self.cost.expand(*batch, self.n, self.m))
+
+    def transposed(self) -> "CostMatrix":
+        """The same costs with rows and columns exchanged."""
+        return self._of(self.cost.mT)
+
+    def dense(self) -> Float[Tensor, "*batch n m"]:
+        """The cost itself."""
+        return self.cost
+
+    def mask(self) -> Bool[Tensor, "*batch n m"] | None:
+        """Pairs that may carry mass, or None when all may."""
+        if self._masked is None:
+            self._masked = bool(self.cost.detach().amax().isinf())
+        return self.cost.detach().isfinite() if self._masked else None
+
+    def median(self) -> Float[Tensor, "*batch"]:
+        """Median of the finite costs of each problem."""
+        C = self.cost.detach().flatten(-2)
+        if self.mask() is None:
+            return C.median(-1).values
+        return C.masked_fill(C.isinf(), torch.nan).nanmedian(-1).values
+
+    def largest(self) -> Float[Tensor, "*batch"]:
+        """Largest finite cost of each problem."""
+        C = self.cost.detach().flatten(-2)
+        return (C if self.mask() is None else C.masked_fill(C.isinf(), 0.0)).amax(-1)
+
+    def row_minimum(
+        self, psi: Float[Tensor, "B m"], epsilon: Float[Tensor, "B"]
+    ) -> Float[Tensor, "B n"]:
+        """Least C_ij/ε − ψ_j of each row."""
+        return (self.cost / epsilon[:, None, None] - psi[:, None, :]).amin(-1)
+
+    def kernel(
+        self,
+        phi: Float[Tensor, "B n"],
+        psi: Float[Tensor, "B m"],
+        epsilon: Float[Tensor, "B"],
+    ) -> "StoredKernel":
+        """Weights exp(φ_i + ψ_j − C_ij/ε) of a flat batch."""
+        K = torch.mul(self.cost, (-1 / epsilon)[:, None, None])
+        return StoredKernel(K.add_(phi[..., None]).add_(psi[:, None, :]).exp_())
+
+    def _exponent(self, phi: Tensor | None, psi: Tensor, epsilon: Tensor) -> Tensor:
+        E = psi[..., None, :] - self.cost / epsilon[..., None, None]
+        return E if phi is None else E + phi[..., None]
+
+    def soft_rows(
+        self, psi: Float[Tensor, "*batch m"], epsilon: Float[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch n"]:
+        """Logarithm of Σ_j exp(ψ_j − C_ij/ε)."""
+        return torch.logsumexp(self._exponent(None, psi, epsilon), -1)
+
+    def product(
+        self,
+        phi: Float[Tensor, "*batch n"],
+        psi: Float[Tensor, "*batch m"],
+        epsilon: Float[Tensor, "*batch"],
+        v: Float[Tensor, "*batch m k"],
+    ) -> Float[Tensor, "*batch n k"]:
+        """Σ_j exp(φ_i + ψ_j − C_ij/ε) v_j."""
+        return self._exponent(phi, psi, epsilon).exp() @ v
+
+    def expected(
+        self,
+        phi: Float[Tensor, "*batch n"],
+        psi: Float[Tensor, "*batch m"],
+        epsilon: Float[Tensor, "*batch"],
+    ) -> Float[Tensor, "*batch n"]:
+        """Σ_j C_ij exp(φ_i + ψ_j − C_ij/ε) of each row."""
+        C = self.cost
+        if (mask := self.mask()) is not None:
+            C = C.masked_fill(~mask, 0.0)  # no mass there, and ∞ · 0 is not a number
+        return (C * self._exponent(phi, psi, epsilon).exp()).sum(-1)
+
+
+class StoredKernel:
+    """A kernel held twice, so that both products read it along its rows.
+
+    A row vector times a matrix is eight times faster than the matrix times a column in torch's
+    batched product on a CPU (62 against 531 µs for 64 matrices of 128 × 128).
+    """
+
+    def __init__(self, K: Float[Tensor, "B n m"]) -> None:
+        self._K, self._KT = K, K.mT.contiguous()
+
+    def rows(self, w: Float[Tensor, "B m"]) -> Float[Tensor, "B n"]:
+        """Sums over columns, Σ_j K_ij w_j."""
+        return torch.bmm(w[:, None, :], self._KT)[:, 0]
+
+    def columns(self, w: Float[Tensor, "B n"]) -> Float[Tensor, "B m"]:
+        """Sums over rows, Σ_i K_ij w_i."""
+        return torch.bmm(w[:, None, :], self._K)[:, 0]
+
+    def take(self, problems: Tensor) -> "StoredKernel":
+        """Some problems of the batch."""
+        return StoredKernel(self._K[problems])
+
+
+def as_geometry(cost: Geometry | Tensor | ArrayLike) -> Geometry:
+    """Read a cost as a geometry: geometries pass, anything else is a matrix."""
+    return cost if isinstance(cost, Geometry) else CostMatrix(cost)

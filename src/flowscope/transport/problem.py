@@ -1,0 +1,190 @@
+"""A transport problem, checked once: geometry, masses and ε brought to one shape and dtype."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.transport.geometry import Geometry, as_geometry
+
+__all__ = ["Problem", "as_masses", "as_problem", "strength"]
+
+# Totals may differ by the rounding of a sum; more is a mistake of the caller.
+_TOTALS = 64
+_OTHER = {"row": "column", "column": "row"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """A batch of problems with everything in the batch's shape."""
+
+    geometry: Geometry
+    a: Float[Tensor, "*batch n"]
+    b: Float[Tensor, "*batch m"]
+    epsilon: Float[Tensor, "*batch"]
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient with respect to costs or masses is asked for."""
+        return torch.is_grad_enabled() and (
+            self.geometry.requires_grad or self.a.requires_grad or self.b.requires_grad
+        )
+
+    def to(self, dtype: torch.dtype) -> "Problem":
+        """The same problem in another dtype."""
+        return Problem(
+            geometry=self.geometry.to(dtype),
+            a=self.a.to(dtype),
+            b=self.b.to(dtype),
+            epsilon=self.epsilon.to(dtype),
+        )
+
+    def rounding(self) -> float:
+        """How far rounding alone moves a mass: the unit of the dtype times the largest C/ε."""
+        largest = (self.geometry.largest() / self.epsilon).amax()
+        return float(torch.finfo(self.a.dtype).eps * largest)
+
+    def flat(self) -> "Problem":
+        """One batch axis, no gradient."""
+        return Problem(
+            geometry=self.geometry.flat(),
+            a=self.a.detach().reshape(-1, self.geometry.n),
+            b=self.b.detach().reshape(-1, self.geometry.m),
+            epsilon=self.epsilon.reshape(-1),
+        )
+
+    def take(self, problems: Tensor) -> "Problem":
+        """Some problems of a flat batch."""
+        return Problem(
+            geometry=self.geometry.take(problems),
+            a=self.a[problems],
+            b=self.b[problems],
+            epsilon=self.epsilon[problems],
+        )
+
+
+def as_problem(
+    cost: Geometry | Tensor | ArrayLike,
+    a: Tensor | ArrayLike | None,
+    b: Tensor | ArrayLike | None,
+    *,
+    epsilon: float | Tensor | None,
+    relative_epsilon: float | None,
+    balanced: bool = True,
+) -> Problem:
+    """Read and check a problem; see ``docs/design/transport.md`` for what is accepted."""
+    geometry = as_geometry(cost)
+    wa, wb = as_masses(a, "a", geometry.n, geometry), as_masses(b, "b", geometry.m, geometry)
+    dtype = torch.promote_types(torch.promote_types(wa.dtype, wb.dtype), geometry.dtype)
+    if dtype != geometry.dtype:
+        geometry = geometry.to(dtype)
+    shapes = (geometry.batch, wa.shape[:-1], wb.shape[:-1])
+    try:
+        batch = np.broadcast_shapes(*shapes)
+    except ValueError as error:
+        raise InvalidInputError(
+            "cost, a and b must have leading axes that broadcast; found "
+            f"{', '.join(str(tuple(shape)) for shape in shapes)}. Align them."
+        ) from error
+    if geometry.batch != batch:
+        geometry = geometry.expand(batch)
+    wa, wb = wa.to(dtype).expand(*batch, geometry.n), wb.to(dtype).expand(*batch, geometry.m)
+    if balanced:
+        _check_totals(wa, wb)
+    _check_reach(geometry, wa, "row")
+    if balanced:
+        _check_reach(geometry.transposed(), wb, "column")
+    return Problem(
+        geometry=geometry,
+        a=wa,
+        b=wb,
+        epsilon=strength(geometry, epsilon, relative_epsilon).expand(batch),
+    )
+
+
+def as_masses(
+    x: Tensor | ArrayLike | None, name: str, size: int, geometry: Geometry
+) -> Float[Tensor, "*batch n"]:
+    """Read masses: finite, not negative, not all zero; None means uniform of total one."""
+    if x is None:
+        return torch.full((size,), 1 / size, dtype=geometry.dtype, device=geometry.device)
+    w = as_reals(x, name, geometry.device)
+    if w.ndim == 0 or w.shape[-1] != size:
+        axis = "rows" if name == "a" else "columns"
+        raise InvalidInputError(
+            f"{name} must hold one mass for each of the cost's {size} {axis} on its last axis; "
+            f"found shape {tuple(w.shape)}. Check the order of a and b."
+        )
+    refuse(~w.isfinite(), w, f"{name} must be finite", "Look for the overflow upstream.")
+    refuse(w < 0, w, f"{name} must have no negative mass", "Clip or shift on purpose first.")
+    refuse(
+        w.sum(-1) <= 0,
+        w.sum(-1),
+        f"{name} must hold some mass in every problem",
+        "Drop empty problems from the batch.",
+    )
+    return w
+
+
+def _check_totals(a: Tensor, b: Tensor) -> None:
+    first, second = (w.detach().double().sum(-1) for w in (a, b))
+    off = (first - second).abs() / first
+    bound = _TOTALS * torch.finfo(a.dtype).eps * max(a.shape[-1], b.shape[-1]) ** 0.5
+    if bool((off <= bound).all()):
+        return
+    place = tuple((off > bound).nonzero()[0].tolist())
+    at = f" in problem {place}" if place else ""
+    raise InvalidInputError(
+        f"a and b must have equal totals; found {first[place].item():.9g} and "
+        f"{second[place].item():.9g}{at}. Divide each by its sum, or use unbalanced transport."
+    )
+
+
+def _check_reach(geometry: Geometry, masses: Tensor, side: str) -> None:
+    """Raise if a row (or column, of the transposed geometry) that holds mass is all masked."""
+    mask = geometry.mask()
+    if mask is None:
+        return
+    lost = ~mask.any(-1) & (masses.detach() > 0)
+    if bool(lost.any()):
+        *problem, place = lost.nonzero()[0].tolist()
+        raise InvalidInputError(
+            f"every {side} that holds mass must reach some {_OTHER[side]}; {side} {place}"
+            f"{f' of problem {tuple(problem)}' if problem else ''} is masked everywhere. Give it "
+            "mass zero or unmask a pair."
+        )
+
+
+def strength(
+    geometry: Geometry, epsilon: float | Tensor | None, relative_epsilon: float | None
+) -> Float[Tensor, "*batch"]:
+    """ε of each problem, from an absolute number or a multiple of the median cost."""
+    if (epsilon is None) == (relative_epsilon is None):
+        raise InvalidInputError(
+            "exactly one of epsilon (absolute) and relative_epsilon (in units of the median cost) "
+            f"must be given; found epsilon={epsilon} and relative_epsilon={relative_epsilon}."
+        )
+    name, given = (
+        ("epsilon", epsilon) if relative_epsilon is None else ("relative_epsilon", relative_epsilon)
+    )
+    value = torch.as_tensor(given, dtype=geometry.dtype, device=geometry.device).detach()
+    refuse(
+        ~(value.isfinite() & (value > 0)),
+        value,
+        f"{name} must be positive and finite",
+        "For unregularised transport use exact().",
+    )
+    if relative_epsilon is None:
+        return value
+    median = geometry.median()
+    refuse(
+        ~(median > 0),
+        median,
+        "relative_epsilon needs a positive median cost",
+        "Most costs are zero: pass an absolute epsilon.",
+    )
+    return value * median
