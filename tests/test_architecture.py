@@ -11,9 +11,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # Each package may import the ones to its right; the mathematics only what stands before it.
 MATHEMATICS = ["simplex", "transport", "markov", "flows", "field", "replica"]
-BELOW = {name: {"errors", *MATHEMATICS[:i]} for i, name in enumerate(MATHEMATICS)}
-BELOW["errors"] = set()
-BELOW["records"] = {"errors", *MATHEMATICS}
+BELOW = {name: {"errors", "workers", *MATHEMATICS[:i]} for i, name in enumerate(MATHEMATICS)}
+BELOW["errors"] = BELOW["workers"] = set()
+BELOW["records"] = {"errors", "workers", *MATHEMATICS}
 BELOW["tap"] = BELOW["records"] | {"records"}
 BELOW["nets"] = BELOW["tap"] | {"tap"}
 BELOW["probes"] = BELOW["levers"] = BELOW["nets"] | {"nets"}

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
-from flowscope.transport.geometry import Geometry
+from flowscope.transport.geometry import Geometry, log_sum
 
 __all__ = ["PointCloud"]
 
@@ -53,12 +53,19 @@ class PointCloud(Geometry):
             [2.0000, 0.5000]], dtype=torch.float64)
     """
 
+    tiled = True
+
     def __init__(
         self, x: Tensor | ArrayLike, y: Tensor | ArrayLike | None = None, *, exponent: float = 2.0
     ) -> None:
         X = as_reals(x, "x")
         Y = X if y is None else as_reals(y, "y", X.device)
-        if X.ndim < 2 or Y.ndim < 2 or X.shape[-1] != Y.shape[-1] or 0 in (*X.shape, *Y.shape):
+        if (
+            X.ndim < 2
+            or Y.ndim < 2
+            or X.shape[-1] != Y.shape[-1]
+            or 0 in (*X.shape[-2:], *Y.shape[-2:])
+        ):
             raise InvalidInputError(
                 "x and y must be points (…, n, d) and (…, m, d) of one dimension, none empty; "
                 f"found shapes {tuple(X.shape)} and {tuple(Y.shape)}. Numbers on a line are (n, 1)."
@@ -105,7 +112,7 @@ class PointCloud(Geometry):
         x, y = (z.detach().reshape(-1, *z.shape[-2:]) for z in (self.x, self.y))
         return self._of(x, y, self.exponent)
 
-    def take(self, problems: Tensor) -> "PointCloud":
+    def take(self, problems: Tensor | slice) -> "PointCloud":
         """Some problems of a flat batch."""
         return self._of(self.x[problems], self.y[problems], self.exponent)
 
@@ -134,6 +141,10 @@ class PointCloud(Geometry):
         """Median cost of each problem, over at most 512 points a side."""
         x, y = (z.detach()[..., :: -(-z.shape[-2] // _SAMPLE), :] for z in (self.x, self.y))
         return self._of(x, y, self.exponent).dense().flatten(-2).median(-1).values
+
+    def typical(self) -> Float[Tensor, "*batch"]:
+        """Median over few points."""
+        return self.median()
 
     def largest(self) -> Float[Tensor, "*batch"]:
         """Bound on the largest cost: the one between the farthest points from a common centre."""
@@ -205,7 +216,7 @@ class PointCloud(Geometry):
 
         def block(x: Tensor) -> Tensor:
             E = psi[..., None, :] - self._cost(x, self.y) / epsilon[..., None, None]
-            return torch.logsumexp(E, -1)
+            return log_sum(E)
 
         return self._by_rows(block)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals
 from flowscope.transport.geometry import Geometry
+from flowscope.transport.problem import log_mass
 
 __all__ = ["Coupling", "ExactCoupling", "Status"]
 
@@ -42,6 +43,8 @@ class Coupling:
         Sweeps spent on each problem.
     converged
         Whether each problem is within its tolerance.
+    relaxed_axis
+        -1 when ρ is about the columns, -2 after :meth:`transposed`.
     """
 
     geometry: Geometry
@@ -54,6 +57,7 @@ class Coupling:
     marginal_error: Float[Tensor, "*batch"]
     iterations: Int[Tensor, "*batch"]
     converged: Bool[Tensor, "*batch"]
+    relaxed_axis: int = -1
 
     @property
     def status(self) -> Status:
@@ -62,14 +66,12 @@ class Coupling:
 
     def _scalings(self) -> tuple[Tensor, Tensor]:
         e = self.epsilon[..., None]
-        return self.a.log() + self.f / e, self.b.log() + self.g / e
+        return log_mass(self.a) + self.f / e, log_mass(self.b) + self.g / e
 
     @property
     def matrix(self) -> Float[Tensor, "*batch n m"]:
         """Π itself: n × m numbers, made when asked for."""
-        phi, psi = self._scalings()
-        C = self.geometry.dense() / self.epsilon[..., None, None]
-        return torch.exp(phi[..., None] + psi[..., None, :] - C)
+        return self.geometry.masses(*self._scalings(), self.epsilon)
 
     @property
     def cost(self) -> Float[Tensor, "*batch"]:
@@ -83,20 +85,19 @@ class Coupling:
         .. math:: \langle a, f\rangle + \langle b, g\rangle - \varepsilon(|\Pi| - |a|)
 
         and for relaxed columns :math:`-\rho\langle b, e^{-g/\rho} - 1\rangle` in place of ⟨b, g⟩.
-        Its gradient is taken at fixed potentials (envelope theorem): ∂/∂C = Π, ∂/∂a = f.
+        Its gradient is taken at fixed potentials (envelope theorem): ∂/∂C = Π, ∂/∂a = f, ∂/∂b = g.
         """
-        f, g = self.f.detach(), self.g.detach()
-        held = replace(self, f=f, g=g)
-        mass = held.apply(self.b.new_ones(self.geometry.m)).sum(-1)
+        held = replace(
+            self, f=self.f.detach(), g=self.g.detach(), a=self.a.detach(), b=self.b.detach()
+        )
+        sides = [(self.a, held.f), (self.b, held.g)]
+        relaxed, g = sides.pop(self.relaxed_axis + 2)
+        fixed, f = sides[0]
         finite = self.relaxation.isfinite() & (self.relaxation > 0)
         rho = torch.where(finite, self.relaxation, 1.0)[..., None]
-        relaxed = -rho * torch.expm1(-g / rho)
-        of_columns = torch.where(finite[..., None], relaxed, g)
-        return (
-            (self.a * f).sum(-1)
-            + (self.b * of_columns).sum(-1)
-            - self.epsilon * (mass - self.a.sum(-1))
-        )
+        pull = torch.where(finite[..., None], -rho * torch.expm1(-g / rho), g)
+        excess = held.rows.sum(-1) - fixed.detach().sum(-1)
+        return (fixed * f).sum(-1) + (relaxed * pull).sum(-1) - self.epsilon * excess
 
     def apply(self, v: Tensor | ArrayLike) -> Tensor:
         """Πv for v of shape (m,), (…, m, k); no matrix is formed for a point cloud."""
@@ -108,17 +109,29 @@ class Coupling:
                 f"v must have one entry or row for each of the {self.geometry.m} columns; found "
                 f"shape {tuple(v.shape)}. For the other side use transposed().apply."
             )
-        w = w.expand(*np.broadcast_shapes(w.shape[:-2], self.geometry.batch), *w.shape[-2:])
-        out = self._product(w)
+        batch = np.broadcast_shapes(w.shape[:-2], self.geometry.batch)
+        out = self._expanded(batch)._product(w.expand(*batch, *w.shape[-2:]))
         return out[..., 0] if flat else out
+
+    def _expanded(self, batch: tuple[int, ...]) -> "Coupling":
+        """The same coupling for a larger batch, without copies."""
+        if batch == self.geometry.batch:
+            return self
+        vectors = {name: getattr(self, name).expand(*batch, -1) for name in ("a", "b", "f", "g")}
+        return replace(
+            self,
+            geometry=self.geometry.expand(batch),
+            epsilon=self.epsilon.expand(batch),
+            **vectors,
+        )
 
     def _product(self, w: Tensor) -> Tensor:
         return self.geometry.product(*self._scalings(), self.epsilon, w)
 
     def barycentric(self, y: Tensor | ArrayLike) -> Tensor:
-        """Where each row's mass goes on average, Πy / Π1; y holds the columns' positions."""
+        """Where each row's mass goes on average, Πy / Π1; y of shape (m,) or (…, m, k)."""
         y = as_reals(y, "y", self.a.device).to(self.a.dtype)
-        return self.apply(y) / self.rows[..., None]
+        return self.apply(y) / (self.rows if y.ndim == 1 else self.rows[..., None])
 
     @property
     def rows(self) -> Float[Tensor, "*batch n"]:
@@ -133,7 +146,13 @@ class Coupling:
     def transposed(self) -> "Coupling":
         """The same masses with rows and columns exchanged."""
         return replace(
-            self, geometry=self.geometry.transposed(), a=self.b, b=self.a, f=self.g, g=self.f
+            self,
+            geometry=self.geometry.transposed(),
+            a=self.b,
+            b=self.a,
+            f=self.g,
+            g=self.f,
+            relaxed_axis=-3 - self.relaxed_axis,
         )
 
 
@@ -159,6 +178,9 @@ class ExactCoupling(Coupling):
         """The same as the cost: there is no entropy."""
         return self.cost
 
+    def _expanded(self, batch: tuple[int, ...]) -> "ExactCoupling":
+        return self  # a product broadcasts by itself
+
     def _product(self, w: Tensor) -> Tensor:
         return self.masses @ w
 
@@ -171,5 +193,6 @@ class ExactCoupling(Coupling):
             b=self.a,
             f=self.g,
             g=self.f,
+            relaxed_axis=-3 - self.relaxed_axis,
             masses=self.masses.mT,
         )

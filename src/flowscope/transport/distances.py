@@ -3,6 +3,7 @@ r"""Distances between clouds by entropic couplings, with their bias taken out.""
 from dataclasses import dataclass
 from typing import Unpack
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -106,6 +107,8 @@ def sinkhorn_divergence(
         )
     between, left, right = _geometries(first, second, within)
     epsilon = strength(between, options.get("epsilon"), options.get("relative_epsilon"))
+    batch = np.broadcast_shapes(between.batch, tuple(epsilon.shape))
+    left, right = left.expand(batch), right.expand(batch)
     shared = options | {"epsilon": epsilon, "relative_epsilon": None}
     parts = (
         sinkhorn(between, a, b, **shared),

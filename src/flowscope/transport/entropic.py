@@ -18,7 +18,7 @@ from flowscope.transport.coupling import Coupling
 from flowscope.transport.feasibility import causal, check_staircase
 from flowscope.transport.geometry import Geometry
 from flowscope.transport.gradients import with_gradient
-from flowscope.transport.problem import Problem, as_problem
+from flowscope.transport.problem import Problem, as_problem, as_strength, log_mass
 from flowscope.transport.scaling import Settings, Solution, scaled
 
 __all__ = ["Options", "prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]
@@ -204,8 +204,8 @@ def unbalanced(
         "Use sinkhorn for fixed columns and semi_relaxed for free ones.",
     )
     problem = _problem(cost, a, b, options, balanced=False)
-    strength = rho.to(problem.a.dtype).to(problem.a.device).expand(problem.epsilon.shape)
-    return _solved(problem, options, relaxation=strength)
+    rho = as_strength(rho.to(problem.a), tuple(problem.epsilon.shape), "relaxation")
+    return _solved(problem, options, relaxation=rho)
 
 
 def semi_relaxed(
@@ -248,7 +248,7 @@ def semi_relaxed(
     problem = as_problem(
         cost, a, prior, epsilon=epsilon, relative_epsilon=relative_epsilon, balanced=False
     )
-    reached = problem.geometry.soft_rows(problem.b.log(), problem.epsilon)
+    reached = problem.geometry.soft_rows(log_mass(problem.b), problem.epsilon)
     f = -problem.epsilon[..., None] * torch.where(reached.isfinite(), reached, 0.0)
     zeros = torch.zeros_like(problem.epsilon)
     coupling = Coupling(
@@ -338,6 +338,8 @@ def _solved(problem: Problem, options: Options, *, relaxation: Tensor | None) ->
         iterations=solution.iterations.reshape(batch),
         converged=solution.converged.reshape(batch),
     )
+    if problem.requires_grad:  # those potentials are a sweep further than the solution's
+        coupling = replace(coupling, marginal_error=_measured(coupling))
     if options.get("on_failure", "raise") == "raise" and not bool(coupling.converged.all()):
         raise ConvergenceError(_failure(coupling, settings), coupling)
     return coupling
@@ -347,12 +349,13 @@ def _start(initial: Potentials | None, problem: Problem) -> Float[Tensor, "B m"]
     if initial is None:
         return None
     g = as_reals(initial[1], "initial g", problem.a.device).detach().to(problem.a.dtype)
-    if g.shape[-1:] != problem.b.shape[-1:]:
+    try:
+        return g.expand(problem.b.shape).reshape(-1, problem.b.shape[-1])
+    except RuntimeError as error:
         raise InvalidInputError(
-            f"initial must be potentials (f, g) with {problem.b.shape[-1]} columns; found g of "
-            f"shape {tuple(g.shape)}. Start cold, or interpolate the potential first."
-        )
-    return g.expand(problem.b.shape).reshape(-1, problem.b.shape[-1])
+            f"initial must be potentials (f, g) with g of shape {tuple(problem.b.shape)}; found "
+            f"{tuple(g.shape)}. Start cold, or interpolate the potential first."
+        ) from error
 
 
 def _potentials(
@@ -360,6 +363,16 @@ def _potentials(
 ) -> tuple[Tensor, Tensor]:
     f, g = solution.f.reshape(problem.a.shape), solution.g.reshape(problem.b.shape)
     return with_gradient(problem, g, relaxation) if problem.requires_grad else (f, g)
+
+
+@torch.no_grad()
+def _measured(coupling: Coupling) -> Float[Tensor, "*batch"]:
+    """Marginal error of a coupling, from its own masses."""
+    wanted, rho = coupling.b, coupling.relaxation[..., None]
+    pull = torch.where(rho.isfinite(), torch.exp(-coupling.g / rho), 1.0)
+    rows = (coupling.rows - coupling.a).abs().sum(-1)
+    columns = (coupling.columns - wanted * pull).abs().sum(-1)
+    return (rows + columns) / coupling.a.sum(-1)
 
 
 def _failure(coupling: Coupling, settings: Settings) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 
-__all__ = ["CostMatrix", "Geometry", "Kernel", "as_geometry"]
+__all__ = ["CostMatrix", "Geometry", "Kernel", "as_geometry", "log_sum"]
 
 
 class Kernel(Protocol):
@@ -36,6 +36,7 @@ class Kernel(Protocol):
 class Geometry(ABC):
     """A batch of costs between n and m points."""
 
+    tiled = False  # whether products recompute the costs
     batch: tuple[int, ...]
     n: int
     m: int
@@ -47,7 +48,7 @@ class Geometry(ABC):
         """The same costs with one batch axis and no gradient."""
 
     @abstractmethod
-    def take(self, problems: Tensor) -> "Geometry":
+    def take(self, problems: Tensor | slice) -> "Geometry":
         """Some problems of a flat batch."""
 
     @abstractmethod
@@ -63,6 +64,10 @@ class Geometry(ABC):
         """Median of the finite costs of each problem."""
 
     @abstractmethod
+    def typical(self) -> Float[Tensor, "*batch"]:
+        """A cheap guess at the size of a cost, for schedules only."""
+
+    @abstractmethod
     def largest(self) -> Float[Tensor, "*batch"]:
         """Largest finite cost of each problem, or a bound on it."""
 
@@ -71,6 +76,12 @@ class Geometry(ABC):
         self, psi: Float[Tensor, "B m"], epsilon: Float[Tensor, "B"]
     ) -> Float[Tensor, "B n"]:
         """Least C_ij/ε − ψ_j of each row; +∞ where a row is masked everywhere."""
+
+    def column_minimum(
+        self, phi: Float[Tensor, "B n"], epsilon: Float[Tensor, "B"]
+    ) -> Float[Tensor, "B m"]:
+        """Least C_ij/ε − φ_i of each column."""
+        return self.transposed().row_minimum(phi, epsilon)
 
     @abstractmethod
     def kernel(
@@ -105,6 +116,18 @@ class Geometry(ABC):
         epsilon: Float[Tensor, "*batch"],
     ) -> Float[Tensor, "*batch n"]:
         """Σ_j C_ij exp(φ_i + ψ_j − C_ij/ε) of each row, differentiable."""
+
+    def masses(
+        self,
+        phi: Float[Tensor, "*batch n"],
+        psi: Float[Tensor, "*batch m"],
+        epsilon: Float[Tensor, "*batch"],
+    ) -> Float[Tensor, "*batch n m"]:
+        """exp(φ_i + ψ_j − C_ij/ε) as a matrix, differentiable."""
+        C, rate = self.dense(), (-1 / epsilon)[..., None, None]
+        if torch.is_grad_enabled() and any(z.requires_grad for z in (C, phi, psi)):
+            return torch.exp(C * rate + phi[..., None] + psi[..., None, :])
+        return (C * rate).add_(phi[..., None]).add_(psi[..., None, :]).exp_()
 
     @abstractmethod
     def dense(self) -> Float[Tensor, "*batch n m"]:
@@ -150,24 +173,27 @@ class CostMatrix(Geometry):
                 f"cost must have a row and a column axis, both not empty; found shape "
                 f"{tuple(C.shape)}. Pass (…, n, m), or a PointCloud."
             )
-        refuse(C.isnan(), C, "cost must not be NaN", "Look for the overflow upstream.")
-        refuse(
-            C < 0,
-            C,
-            "cost must not be negative",
-            "Subtract its minimum first: a constant changes no coupling.",
-        )
-        self._set(C)
+        low, high = torch.aminmax(C.detach()) if C.numel() else (C.new_zeros(()),) * 2
+        if not bool(low >= 0):  # also when it is not a number
+            refuse(C.isnan(), C, "cost must not be NaN", "Look for the overflow upstream.")
+            refuse(
+                C < 0,
+                C,
+                "cost must not be negative",
+                "Subtract its minimum first: a constant changes no coupling.",
+            )
+        self._set(C, bool(high.isinf()))
 
-    def _set(self, C: Tensor) -> None:
+    def _set(self, C: Tensor, masked: bool) -> None:
+        self._masked = masked
+        self._scaled: tuple[Tensor, Tensor] | None = None
+        self._scratch: Tensor | None = None  # fresh memory costs more than what is written to it
         self.cost, self.batch, self.n, self.m = C, tuple(C.shape[:-2]), C.shape[-2], C.shape[-1]
         self.dtype, self.device = C.dtype, C.device
-        self._masked: bool | None = None
 
-    @classmethod
-    def _of(cls, C: Tensor) -> "CostMatrix":
-        new = cls.__new__(cls)
-        new._set(C)
+    def _like(self, C: Tensor) -> "CostMatrix":
+        new = CostMatrix.__new__(CostMatrix)
+        new._set(C, self._masked)
         return new
 
     @property
@@ -177,23 +203,23 @@ class CostMatrix(Geometry):
 
     def flat(self) -> "CostMatrix":
         """The same costs with one batch axis and no gradient."""
-        return self._of(self.cost.detach().reshape(-1, self.n, self.m))
+        return self._like(self.cost.detach().reshape(-1, self.n, self.m))
 
-    def take(self, problems: Tensor) -> "CostMatrix":
+    def take(self, problems: Tensor | slice) -> "CostMatrix":
         """Some problems of a flat batch."""
-        return self._of(self.cost[problems])
+        return self._like(self.cost[problems])
 
     def to(self, dtype: torch.dtype) -> "CostMatrix":
         """The same costs in another dtype."""
-        return self._of(self.cost.to(dtype))
+        return self._like(self.cost.to(dtype))
 
     def expand(self, batch: tuple[int, ...]) -> "CostMatrix":
         """The same costs for a larger batch, without copies."""
-        return self._of(self.cost.expand(*batch, self.n, self.m))
+        return self._like(self.cost.expand(*batch, self.n, self.m))
 
     def transposed(self) -> "CostMatrix":
         """The same costs with rows and columns exchanged."""
-        return self._of(self.cost.mT)
+        return self._like(self.cost.mT)
 
     def dense(self) -> Float[Tensor, "*batch n m"]:
         """The cost itself."""
@@ -201,8 +227,6 @@ class CostMatrix(Geometry):
 
     def mask(self) -> Bool[Tensor, "*batch n m"] | None:
         """Pairs that may carry mass, or None when all may."""
-        if self._masked is None:
-            self._masked = bool(self.cost.detach().amax().isinf())
         return self.cost.detach().isfinite() if self._masked else None
 
     def median(self) -> Float[Tensor, "*batch"]:
@@ -211,6 +235,13 @@ class CostMatrix(Geometry):
         if self.mask() is None:
             return C.median(-1).values
         return C.masked_fill(C.isinf(), torch.nan).nanmedian(-1).values
+
+    def typical(self) -> Float[Tensor, "*batch"]:
+        """Mean of the finite costs of each problem."""
+        C = self.cost.detach().flatten(-2)
+        if self.mask() is None:
+            return C.mean(-1)
+        return C.masked_fill(C.isinf(), torch.nan).nanmean(-1)
 
     def largest(self) -> Float[Tensor, "*batch"]:
         """Largest finite cost of each problem."""
@@ -221,7 +252,26 @@ class CostMatrix(Geometry):
         self, psi: Float[Tensor, "B m"], epsilon: Float[Tensor, "B"]
     ) -> Float[Tensor, "B n"]:
         """Least C_ij/ε − ψ_j of each row."""
-        return (self.cost / epsilon[:, None, None] - psi[:, None, :]).amin(-1)
+        return -self._shifted(psi[:, None, :], epsilon).amax(-1)
+
+    def column_minimum(
+        self, phi: Float[Tensor, "B n"], epsilon: Float[Tensor, "B"]
+    ) -> Float[Tensor, "B m"]:
+        """Least C_ij/ε − φ_i of each column."""
+        return -self._shifted(phi[..., None], epsilon).amax(-2)
+
+    def _shifted(self, potential: Tensor, epsilon: Tensor) -> Tensor:
+        """−C/ε plus a potential, in memory that the next call uses again."""
+        exponents = self._exponents(epsilon)
+        if self._scratch is None:
+            self._scratch = torch.empty_like(exponents)
+        return torch.add(exponents, potential, out=self._scratch)
+
+    def _exponents(self, epsilon: Float[Tensor, "B"]) -> Float[Tensor, "B n m"]:
+        """−C/ε of a flat batch, kept while ε stays the same."""
+        if self._scaled is None or self._scaled[0] is not epsilon:
+            self._scaled = epsilon, self.cost * (-1 / epsilon)[:, None, None]
+        return self._scaled[1]
 
     def kernel(
         self,
@@ -230,8 +280,8 @@ class CostMatrix(Geometry):
         epsilon: Float[Tensor, "B"],
     ) -> "StoredKernel":
         """Weights exp(φ_i + ψ_j − C_ij/ε) of a flat batch."""
-        K = torch.mul(self.cost, (-1 / epsilon)[:, None, None])
-        return StoredKernel(K.add_(phi[..., None]).add_(psi[:, None, :]).exp_())
+        K = self._exponents(epsilon) + phi[..., None]
+        return StoredKernel(K.add_(psi[:, None, :]).exp_())
 
     def _exponent(self, phi: Tensor | None, psi: Tensor, epsilon: Tensor) -> Tensor:
         E = psi[..., None, :] - self.cost / epsilon[..., None, None]
@@ -241,7 +291,7 @@ class CostMatrix(Geometry):
         self, psi: Float[Tensor, "*batch m"], epsilon: Float[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch n"]:
         """Logarithm of Σ_j exp(ψ_j − C_ij/ε)."""
-        return torch.logsumexp(self._exponent(None, psi, epsilon), -1)
+        return log_sum(self._exponent(None, psi, epsilon))
 
     def product(
         self,
@@ -284,9 +334,15 @@ class StoredKernel:
         """Sums over rows, Σ_i K_ij w_i."""
         return torch.bmm(w[:, None, :], self._K)[:, 0]
 
-    def take(self, problems: Tensor) -> "StoredKernel":
-        """Some problems of the batch."""
-        return StoredKernel(self._K[problems])
+
+def log_sum(x: Float[Tensor, "*batch n m"]) -> Float[Tensor, "*batch n"]:
+    """Logarithm of the sum of exponentials of each row; −∞, and no slope, of nothing."""
+    empty = x.detach().amax(-1, keepdim=True) == -torch.inf
+    if not bool(empty.any()):
+        return torch.logsumexp(x, -1)
+    # where the whole row is −∞ the slope of logsumexp is not a number
+    total = torch.logsumexp(x.masked_fill(empty, 0.0), -1)
+    return total.masked_fill(empty[..., 0], -torch.inf)
 
 
 def as_geometry(cost: Geometry | Tensor | ArrayLike) -> Geometry:

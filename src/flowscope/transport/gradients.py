@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flowscope.transport.problem import Problem
+from flowscope.transport.problem import Problem, log_mass
 
 __all__ = ["with_gradient"]
 
@@ -30,16 +30,22 @@ def with_gradient(
     """Potentials f and g as functions of costs and masses."""
     e = problem.epsilon[..., None]
     omega = None if relaxation is None else (relaxation / (relaxation + problem.epsilon))[..., None]
-    log_a, log_b = problem.a.log(), problem.b.log()
+    log_a, log_b = log_mass(problem.a), log_mass(problem.b)
     psi0 = (g / e).detach()
-    phi1 = -problem.geometry.soft_rows(psi0 + log_b, problem.epsilon)
-    psi = -problem.geometry.transposed().soft_rows(phi1 + log_a, problem.epsilon)
+    across, back = problem.geometry, problem.geometry.transposed()
+    phi1 = _finite(-across.soft_rows(psi0 + log_b, problem.epsilon))
+    psi = _finite(-back.soft_rows(phi1 + log_a, problem.epsilon))
     if omega is not None:
         psi = omega * psi
     if psi.requires_grad:
         psi.register_hook(_Adjoint(problem, phi1.detach(), psi.detach(), omega))  # type: ignore[no-untyped-call]
-    phi = -problem.geometry.soft_rows(psi + log_b, problem.epsilon)
+    phi = _finite(-across.soft_rows(psi + log_b, problem.epsilon))
     return phi * e, psi * e
+
+
+def _finite(x: Tensor) -> Tensor:
+    """Potentials of points that reach no mass are zero."""
+    return torch.where(x.isfinite(), x, 0.0)
 
 
 class _Adjoint:

@@ -11,10 +11,8 @@ from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 from flowscope.transport.geometry import Geometry, as_geometry
 
-__all__ = ["Problem", "as_masses", "as_problem", "strength"]
+__all__ = ["Problem", "as_masses", "as_problem", "as_strength", "log_mass", "strength"]
 
-# Totals may differ by the rounding of a sum; more is a mistake of the caller.
-_TOTALS = 64
 _OTHER = {"row": "column", "column": "row"}
 
 
@@ -45,8 +43,8 @@ class Problem:
 
     def rounding(self) -> float:
         """How far rounding alone moves a mass: the unit of the dtype times the largest C/ε."""
-        largest = (self.geometry.largest() / self.epsilon).amax()
-        return float(torch.finfo(self.a.dtype).eps * largest)
+        largest = self.geometry.largest() / self.epsilon
+        return float(torch.finfo(self.a.dtype).eps * largest.amax()) if largest.numel() else 0.0
 
     def flat(self) -> "Problem":
         """One batch axis, no gradient."""
@@ -57,7 +55,7 @@ class Problem:
             epsilon=self.epsilon.reshape(-1),
         )
 
-    def take(self, problems: Tensor) -> "Problem":
+    def take(self, problems: Tensor | slice) -> "Problem":
         """Some problems of a flat batch."""
         return Problem(
             geometry=self.geometry.take(problems),
@@ -94,15 +92,15 @@ def as_problem(
         geometry = geometry.expand(batch)
     wa, wb = wa.to(dtype).expand(*batch, geometry.n), wb.to(dtype).expand(*batch, geometry.m)
     if balanced:
-        _check_totals(wa, wb)
-    _check_reach(geometry, wa, "row")
+        wb = wb * _same_total(wa, wb, _unit(a, dtype) + _unit(b, dtype))
+    _check_reach(geometry, wa, wb, "row")
     if balanced:
-        _check_reach(geometry.transposed(), wb, "column")
+        _check_reach(geometry.transposed(), wb, wa, "column")
     return Problem(
         geometry=geometry,
         a=wa,
         b=wb,
-        epsilon=strength(geometry, epsilon, relative_epsilon).expand(batch),
+        epsilon=as_strength(strength(geometry, epsilon, relative_epsilon), batch, "epsilon"),
     )
 
 
@@ -130,33 +128,54 @@ def as_masses(
     return w
 
 
-def _check_totals(a: Tensor, b: Tensor) -> None:
+def _unit(x: Tensor | ArrayLike | None, dtype: torch.dtype) -> float:
+    """Rounding unit of the dtype that masses came in."""
+    return torch.finfo(x.dtype if isinstance(x, Tensor) else dtype).eps
+
+
+def _same_total(a: Tensor, b: Tensor, unit: float) -> Float[Tensor, "*batch 1"]:
+    """Factor that brings b to the total of a: one within rounding, else it raises."""
     first, second = (w.detach().double().sum(-1) for w in (a, b))
     off = (first - second).abs() / first
-    bound = _TOTALS * torch.finfo(a.dtype).eps * max(a.shape[-1], b.shape[-1]) ** 0.5
-    if bool((off <= bound).all()):
-        return
-    place = tuple((off > bound).nonzero()[0].tolist())
-    at = f" in problem {place}" if place else ""
-    raise InvalidInputError(
-        f"a and b must have equal totals; found {first[place].item():.9g} and "
-        f"{second[place].item():.9g}{at}. Divide each by its sum, or use unbalanced transport."
-    )
+    size = max(a.shape[-1], b.shape[-1])
+    bound = min(unit * (max(size**0.5, 4.0) + size / 8), 0.5)
+    if not bool((off <= bound).all()):
+        place = tuple((off > bound).nonzero()[0].tolist())
+        at = f" in problem {place}" if place else ""
+        raise InvalidInputError(
+            f"a and b must have equal totals; found {first[place].item():.9g} and "
+            f"{second[place].item():.9g}{at}. Divide each by its sum, or use unbalanced transport."
+        )
+    return (first / second).to(b.dtype)[..., None]
 
 
-def _check_reach(geometry: Geometry, masses: Tensor, side: str) -> None:
-    """Raise if a row (or column, of the transposed geometry) that holds mass is all masked."""
+def _check_reach(geometry: Geometry, masses: Tensor, others: Tensor, side: str) -> None:
+    """Raise if a row (or column, of the transposed geometry) that holds mass reaches none."""
     mask = geometry.mask()
     if mask is None:
         return
-    lost = ~mask.any(-1) & (masses.detach() > 0)
+    reached = (mask & (others.detach() > 0)[..., None, :]).any(-1)
+    lost = ~reached & (masses.detach() > 0)
     if bool(lost.any()):
         *problem, place = lost.nonzero()[0].tolist()
         raise InvalidInputError(
-            f"every {side} that holds mass must reach some {_OTHER[side]}; {side} {place}"
-            f"{f' of problem {tuple(problem)}' if problem else ''} is masked everywhere. Give it "
-            "mass zero or unmask a pair."
+            f"every {side} that holds mass must reach some {_OTHER[side]} that does; {side} "
+            f"{place}{f' of problem {tuple(problem)}' if problem else ''} is masked everywhere "
+            "else. Give it mass zero or unmask a pair."
         )
+
+
+def as_strength(
+    x: Float[Tensor, "..."], batch: tuple[int, ...], name: str
+) -> Float[Tensor, "*batch"]:
+    """Bring one number, or one a problem, to the shape of the batch."""
+    try:
+        return x.expand(batch)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"{name} must be a number or have the shape of the batch, {tuple(batch)}; found shape "
+            f"{tuple(x.shape)}. Pass one for each problem."
+        ) from error
 
 
 def strength(
@@ -188,3 +207,9 @@ def strength(
         "Most costs are zero: pass an absolute epsilon.",
     )
     return value * median
+
+
+def log_mass(w: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Logarithm of masses; −∞, and no slope, where there is none."""
+    empty = w.detach() <= 0
+    return w.masked_fill(empty, 1.0).log().masked_fill(empty, -torch.inf)

@@ -19,7 +19,9 @@ tanh²(Δ/4), Δ the Hilbert diameter of K; near one, Anderson(5) takes over, an
 the dual value is undone.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,21 +29,27 @@ from torch import Tensor
 
 from flowscope.transport.anderson import Anderson
 from flowscope.transport.geometry import Kernel
+from flowscope.transport.plain import plain_start, safely_plain
 from flowscope.transport.problem import Problem
+from flowscope.workers import Workers
 
 __all__ = ["Settings", "Solution", "scaled"]
 
 _DEPTH = 5
-_SETTLE = 4  # sweeps before acceleration: the first ones contract by themselves
+_SETTLE = 3  # sweeps before acceleration: the first ones contract by themselves
 _REST = 2.0  # plain sweeps after an accelerated step was undone
 _ROUNDING = 8.0  # units of rounding by which a dual value may fall
 _CARRIED = (
-    *("log_a", "log_b", "scale_a", "scale_b", "live_rows", "live_columns", "total"),
-    *("phi", "psi", "x", "log_u", "change", "error"),
+    *("log_a", "log_b", "weight_a", "weight_b", "wanted_a", "wanted_b", "scale"),
+    *("live_rows", "live_columns"),
+    *("phi", "psi", "x", "log_u", "change", "error", "size"),
 )
+_COMPACT = 3  # problems are gathered when this fraction is still open,
+_WORTH_GATHERING = 12  # and not after fewer sweeps than a new kernel costs
 _STAGE_SWEEPS = 6  # sweeps of an annealing stage
 _STAGE_FACTOR = 4.0
-_STAGE_START = 0.1  # of the median cost: above, plain sweeps converge in a dozen
+_WORTH_SHARING = 2**18  # costs in a batch below which workers are not worth waking
+_STAGE_START = 0.05  # of the typical cost: above, plain sweeps converge in a dozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,31 +80,123 @@ def scaled(
     relaxation: Float[Tensor, "B"] | None = None,
     initial: Float[Tensor, "B m"] | None = None,
 ) -> Solution:
-    """Potentials of a flat batch of problems; relaxation is ρ, None for fixed columns."""
+    """Potentials of a flat batch of problems; relaxation is ρ, None for fixed columns.
+
+    Problems that need as many annealing stages are solved together, and on a CPU shared out among
+    workers: sweeps are short, and a barrier after each operation would cost more than it gains.
+    """
+    total = problem.a.sum(-1, keepdim=True)
+    unit = replace(problem, a=problem.a / total, b=problem.b / total)
+    if relaxation is None and initial is None and safely_plain(unit):
+        f, g, error, sweeps = plain_start(unit, settings.tolerance, settings.max_iterations)
+        if bool((error <= settings.tolerance).all()) or sweeps >= settings.max_iterations:
+            count = torch.full_like(error, sweeps, dtype=torch.long)
+            return _solution(problem, f, g, error, count, settings)
+    stages = _stage_counts(unit, settings, initial is not None)
+    f, g = torch.zeros_like(problem.a), torch.zeros_like(problem.b)
+    error, count = torch.zeros_like(problem.epsilon), torch.zeros_like(stages)
+
+    def solve(here: Tensor) -> None:
+        part = _annealed(
+            unit.take(_run(here)),
+            settings,
+            int(stages[here[0]]),
+            None if relaxation is None else relaxation[here],
+            None if initial is None else initial[here],
+        )
+        f[here], g[here], error[here], count[here] = part
+
+    shares = [
+        share
+        for number in sorted(set(stages.tolist()))
+        for share in _shares((stages == number).nonzero()[:, 0], problem)
+    ]
+    _each(solve, shares)
+    return _solution(problem, f, g, error, count, settings)
+
+
+def _solution(
+    problem: Problem, f: Tensor, g: Tensor, error: Tensor, count: Tensor, settings: Settings
+) -> Solution:
+    """The solution at the masses that were given, from the one at unit mass."""
+    f = f - problem.epsilon[:, None] * problem.a.sum(-1, keepdim=True).log()
+    done = error <= settings.tolerance
+    return Solution(f=f, g=g, error=error, iterations=count, converged=done)
+
+
+def _run(problems: Tensor) -> Tensor | slice:
+    """A slice where the problems follow each other, so that taking them copies nothing."""
+    first, last = int(problems[0]), int(problems[-1])
+    return slice(first, last + 1) if last - first + 1 == len(problems) else problems
+
+
+def _shares(problems: Tensor, problem: Problem) -> list[Tensor]:
+    """Equal shares of some problems, one a thread where there is enough to do."""
+    size = problem.geometry.n * problem.geometry.m
+    threads = torch.get_num_threads() if problem.a.device.type == "cpu" else 1
+    if problem.geometry.tiled or len(problems) * size < _WORTH_SHARING:
+        threads = 1
+    return [part for part in problems.tensor_split(min(threads, len(problems))) if len(part)]
+
+
+def _each(solve: Callable[[Tensor], None], shares: list[Tensor]) -> None:
+    if len(shares) < 2:
+        for share in shares:
+            solve(share)
+        return
+
+    def work(_: int, share: Tensor) -> None:
+        with torch.no_grad():  # a setting of the thread
+            solve(share)
+
+    Workers(min(len(shares), torch.get_num_threads())).each(work, shares)
+
+
+def _stage_counts(problem: Problem, settings: Settings, warm: bool) -> Int[Tensor, "B"]:
+    """How many values of ε above the one asked for each problem goes through."""
+    if not settings.anneal or warm:
+        return torch.zeros_like(problem.epsilon, dtype=torch.long)
+    ratio = _STAGE_START * problem.geometry.typical() / problem.epsilon
+    stages = torch.ceil(ratio.clamp_min(1.0).log() / math.log(_STAGE_FACTOR)).long()
+    return stages.clamp_max((settings.max_iterations - 1) // _STAGE_SWEEPS)
+
+
+def _annealed(
+    problem: Problem,
+    settings: Settings,
+    stages: int,
+    relaxation: Tensor | None,
+    initial: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Potentials, error and sweeps of problems that share their number of stages."""
     g = torch.zeros_like(problem.b) if initial is None else initial
-    count = torch.zeros(len(g), dtype=torch.long, device=g.device)
-    for stage in _stages(problem, settings, initial is not None):
-        warm = _Scaling(problem, stage, relaxation, g)
+    for stage in range(stages, 0, -1):
+        epsilon = problem.epsilon * _STAGE_FACTOR**stage
+        warm = _Scaling(problem, epsilon, relaxation, g)
         for _ in range(_STAGE_SWEEPS):
             warm.sweep()
             warm.x = warm.x + warm.change
             warm.hold()
-        g = (warm.psi + warm.x) * stage[:, None]
-        count += _STAGE_SWEEPS
+        g = (warm.psi + warm.x) * epsilon[:, None]
     last = _Scaling(problem, problem.epsilon, relaxation, g)
-    return _iterated(last, settings, count)
+    spent = torch.full_like(problem.epsilon, stages * _STAGE_SWEEPS, dtype=torch.long)
+    f, g, count = _iterated(last, settings, spent)
+    return f, g, _measured(problem, f, g, relaxation), count
 
 
-def _stages(problem: Problem, settings: Settings, warm: bool) -> list[Float[Tensor, "B"]]:
-    """Values of ε above the one asked for, largest first."""
-    if not settings.anneal or warm:
-        return []
-    start = _STAGE_START * problem.geometry.median()
-    stages, epsilon = [], problem.epsilon * _STAGE_FACTOR
-    while bool((epsilon < start).any()):
-        stages.append(torch.minimum(epsilon, torch.maximum(start, problem.epsilon)))
-        epsilon = epsilon * _STAGE_FACTOR
-    return stages[::-1]
+def _measured(
+    problem: Problem, f: Tensor, g: Tensor, relaxation: Tensor | None
+) -> Float[Tensor, "B"]:
+    """L1 error of both marginals, from the potentials that are returned and nothing else."""
+    e = problem.epsilon[:, None]
+    phi, psi = problem.a.log() + f / e, problem.b.log() + g / e
+    kernel = problem.geometry.kernel(phi, psi, problem.epsilon)
+    wanted = problem.b
+    if relaxation is not None:
+        wanted = wanted * torch.exp(-g / relaxation[:, None])
+    rows = (kernel.rows(torch.ones_like(g)) - problem.a).abs().sum(-1)
+    columns = (kernel.columns(torch.ones_like(f)) - wanted).abs().sum(-1)
+    return (rows + columns).nan_to_num(nan=torch.inf)
 
 
 class _Scaling:
@@ -116,24 +216,27 @@ class _Scaling:
     ) -> None:
         self.problem, self.epsilon, self.relaxation = problem, epsilon, relaxation
         a, b = problem.a, problem.b
-        self.total, self.log_a, self.log_b = a.sum(-1), a.log(), b.log()
+        self.log_a, self.log_b = a.log(), b.log()
         largest_a, largest_b = a.amax(-1, keepdim=True), b.amax(-1, keepdim=True)
         small = torch.finfo(a.dtype).eps ** 2
         self.live_rows, self.live_columns = a > small * largest_a, b > small * largest_b
-        self.scale_a, self.scale_b = largest_a.log(), largest_b.log()
+        self.scale = largest_a * largest_b
+        self.weight_a, self.weight_b = self.log_a - largest_a.log(), self.log_b - largest_b.log()
+        self.wanted_a, self.wanted_b = self.log_a - self.scale.log(), self.log_b - self.scale.log()
         # exponents this far out of range can be lost without being seen
-        self._reach = 25.0 if g.dtype == torch.float32 else 200.0
+        self.reach = 25.0 if g.dtype == torch.float32 else 200.0
         self.normalise(g / epsilon[:, None])
 
-    def normalise(self, psi: Float[Tensor, "B m"]) -> None:
-        """Absorb potentials so that the largest kernel entry of each row and column is one."""
+    def normalise(self, given: Float[Tensor, "B m"]) -> None:
+        """Build the kernel so that the largest entry of each row and column is one."""
         geometry, e = self.problem.geometry, self.epsilon
-        phi = geometry.row_minimum(torch.where(self.live_columns, psi, -torch.inf), e)
+        phi = geometry.row_minimum(torch.where(self.live_columns, given, -torch.inf), e)
         self.live_rows = self.live_rows & phi.isfinite()
         phi = torch.where(phi.isfinite(), phi, 0.0)
-        psi = geometry.transposed().row_minimum(torch.where(self.live_rows, phi, -torch.inf), e)
+        psi = geometry.column_minimum(torch.where(self.live_rows, phi, -torch.inf), e)
         self.live_columns = self.live_columns & psi.isfinite()
         self.absorb(phi, torch.where(psi.isfinite(), psi, 0.0))
+        self.x = torch.where(self.live_columns, given - self.psi, 0.0)  # still where it was
 
     def renew(self) -> None:
         """One exact sweep in the log domain, absorbed: slower, and nothing can be lost in it."""
@@ -142,11 +245,13 @@ class _Scaling:
         self.absorb(phi, psi if self.relaxation is not None else self._exact_columns(phi))
 
     def _exact_rows(self, psi: Tensor) -> Tensor:
-        phi = -self.problem.geometry.soft_rows(psi + self.log_b, self.epsilon)
+        seen = torch.where(self.live_columns, psi + self.log_b, -torch.inf)
+        phi = -self.problem.geometry.soft_rows(seen, self.epsilon)
         return torch.where(phi.isfinite(), phi, 0.0)
 
     def _exact_columns(self, phi: Tensor) -> Tensor:
-        psi = -self.problem.geometry.transposed().soft_rows(phi + self.log_a, self.epsilon)
+        seen = torch.where(self.live_rows, phi + self.log_a, -torch.inf)
+        psi = -self.problem.geometry.transposed().soft_rows(seen, self.epsilon)
         return torch.where(psi.isfinite(), psi, 0.0)
 
     def absorb(self, phi: Float[Tensor, "B n"], psi: Float[Tensor, "B m"]) -> None:
@@ -157,32 +262,31 @@ class _Scaling:
 
     def _build(self) -> None:
         self.kernel: Kernel = self.problem.geometry.kernel(
-            self.phi + torch.where(self.live_rows, self.log_a - self.scale_a, -torch.inf),
-            self.psi + torch.where(self.live_columns, self.log_b - self.scale_b, -torch.inf),
+            self.phi + torch.where(self.live_rows, self.weight_a, -torch.inf),
+            self.psi + torch.where(self.live_columns, self.weight_b, -torch.inf),
             self.epsilon,
         )
 
     def sweep(self) -> None:
-        """Scale rows at the present columns; leave the change of x and the column error."""
-        b = self.problem.b
+        """Scale rows at the present columns; leave the change of x and the column error.
+
+        A live sum of zero is an underflow: its logarithm is infinite, and is seen.
+        """
         v = self.x.exp()
-        self.log_u = _ratio(
-            self.log_a - self.scale_a, self.kernel.rows(v), self.scale_b, self.live_rows
-        )
+        sums = self.kernel.rows(v)
+        self.log_u = torch.where(self.live_rows, self.wanted_a - sums.log(), 0.0)
         sums = self.kernel.columns(self.log_u.exp())
-        self.change = (
-            _ratio(self.log_b - self.scale_b, sums, self.scale_a, self.live_columns) - self.x
-        )
-        wanted = b
+        scaled = torch.where(self.live_columns, self.wanted_b - sums.log(), 0.0)
+        wanted = self.problem.b
         if self.relaxation is not None:
             omega = (self.relaxation / (self.relaxation + self.epsilon))[:, None]
-            self.change = omega * (self.change + self.x) - (1 - omega) * self.psi - self.x
-            wanted = b * torch.exp(-(self.psi + self.x) * (self.epsilon / self.relaxation)[:, None])
-        columns = v * sums * (self.scale_a + self.scale_b).exp()
-        self.error = (columns - wanted).abs().sum(-1) / self.total
-        if self.relaxation is None:  # a constant moves freely between rows and columns
-            shift = (self.change * b).sum(-1, keepdim=True) / self.total[:, None]
-            self.change = self.change - shift
+            scaled = omega * scaled - (1 - omega) * self.psi
+            # rows are exact, so potentials say what the columns should be
+            pull = torch.exp(-(self.psi + self.x) * (self.epsilon / self.relaxation)[:, None])
+            wanted = wanted * pull
+        self.change = scaled - self.x
+        self.error = (self.scale * v * sums - wanted).abs().sum(-1)
+        self.size = torch.maximum(self.x.abs().amax(-1), self.log_u.abs().amax(-1))
 
     def dual_gain(self, log_u: Tensor, x: Tensor) -> Float[Tensor, "B"]:
         """How much higher the dual value is than at other scalings, in units of ε."""
@@ -195,8 +299,7 @@ class _Scaling:
 
     def hold(self) -> bool:
         """Absorb scalings that grew past what the dtype can hold; say whether it did."""
-        size = torch.maximum(self.x.abs().amax(), self.log_u.abs().amax())
-        if bool(size <= self._reach):
+        if bool((self.x.abs().amax() <= self.reach) & (self.size.amax() <= self.reach)):
             return False
         self.renew()
         return True
@@ -218,7 +321,9 @@ class _Scaling:
                 exact = exact * (self.relaxation / (self.relaxation + self.epsilon))[:, None]
             psi = torch.where(self.live_columns, psi, exact)
         if not bool(self.live_rows.all()):
-            phi = torch.where(self.live_rows, phi, self._exact_rows(psi))
+            # over all columns, also the small ones: each of these rows then holds its own mass
+            exact = -self.problem.geometry.soft_rows(psi + self.log_b, self.epsilon)
+            phi = torch.where(self.live_rows, phi, torch.where(exact.isfinite(), exact, 0.0))
         return phi * self.epsilon[:, None], psi * self.epsilon[:, None]
 
     def take(self, problems: Tensor) -> "_Scaling":
@@ -228,46 +333,40 @@ class _Scaling:
         new.relaxation = None if self.relaxation is None else self.relaxation[problems]
         for name in _CARRIED:
             setattr(new, name, getattr(self, name)[problems])
-        new._reach = self._reach
+        new.reach = self.reach
         new._build()
         return new
 
 
-def _ratio(
-    log_wanted: Tensor, sums: Tensor, log_scale: Tensor, live: Bool[Tensor, "B n"]
-) -> Tensor:
-    """Logarithm of wanted over sums; one where there is no live mass to scale.
-
-    A live sum of zero is an underflow: the ratio is infinite, and is seen.
-    """
-    return torch.where(live, log_wanted - log_scale - sums.log(), 0.0)
-
-
-def _iterated(state: _Scaling, settings: Settings, count: Int[Tensor, "B"]) -> Solution:
+def _iterated(
+    state: _Scaling, settings: Settings, count: Int[Tensor, "B"]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Sweep until each problem is within tolerance or has spent its sweeps."""
     here = torch.arange(len(count), device=count.device)
     f, g = torch.zeros_like(state.problem.a), torch.zeros_like(state.problem.b)
-    error = torch.full_like(state.epsilon, torch.inf)
-    walk = _Walk(state, settings.accelerate)
+    walk, spent, gathered = _Walk(state, settings.accelerate), int(count[0]), int(count[0])
+    going = torch.ones_like(state.live_rows[:, 0])
     while True:
         state.sweep()
-        count[here] += 1
-        out_of_sweeps = count[here] >= settings.max_iterations
-        done = (state.error <= settings.tolerance) | out_of_sweeps
+        spent += 1
+        # an error is believed where the kernel can have lost nothing
+        done = going & (state.error <= settings.tolerance) & (state.size <= state.reach)
+        if spent >= settings.max_iterations:
+            done = going
         if bool(done.any()):
-            ended = done & (error[here] > settings.tolerance)
-            where = here[ended]
+            where = here[done]
             rows, columns = state.settle()
-            f[where], g[where], error[where] = rows[ended], columns[ended], state.error[ended]
-            going = (error[here] > settings.tolerance) & ~out_of_sweeps
+            f[where], g[where] = rows[done], columns[done]
+            count[where], going = spent, going & ~done
             left = int(going.sum())
             if left == 0:
-                break
-            if left <= len(here) // 2:
+                return f, g, count
+            if left <= len(here) // _COMPACT and spent - gathered >= _WORTH_GATHERING:
+                gathered = spent
                 keep = going.nonzero()[:, 0]
-                here, state, walk = here[keep], state.take(keep), walk.take(keep)
+                here, going = here[keep], going[keep]
+                state, walk = state.take(keep), walk.take(keep)
         walk.advance(state)
-    return Solution(f=f, g=g, error=error, iterations=count, converged=error <= settings.tolerance)
 
 
 class _Walk:
@@ -282,14 +381,15 @@ class _Walk:
         self._memory = Anderson(_DEPTH, state.problem.b) if accelerate else None
         self._last: tuple[Tensor, Tensor] | None = None
         self._plain = state.x
-        self._rest = torch.full_like(state.epsilon, _SETTLE)
+        self._rest = torch.ones_like(state.epsilon)
+        self._settling = _SETTLE
         self._slack = torch.zeros_like(state.epsilon)
 
     def take(self, problems: Tensor) -> "_Walk":
         """Some problems, as a smaller batch."""
         new = object.__new__(_Walk)
         new._memory = None if self._memory is None else self._memory.take(problems)
-        last = self._last
+        new._settling, last = self._settling, self._last
         new._last = None if last is None else (last[0][problems], last[1][problems])
         for name in ("_plain", "_rest", "_slack"):
             setattr(new, name, getattr(self, name)[problems])
@@ -298,8 +398,9 @@ class _Walk:
     def advance(self, state: _Scaling) -> None:
         """Move every problem to its next iterate."""
         plain = state.x + state.change
-        if self._memory is None:
-            state.x = plain
+        if self._memory is None or self._settling > 0:
+            self._settling -= 1
+            self._plain, state.x = plain, plain
             state.hold()
             return
         bad = self._fallen(state)
@@ -307,7 +408,11 @@ class _Walk:
         if self._last is not None:
             log_u = torch.where(bad[:, None], self._last[0], log_u)
             x = torch.where(bad[:, None], self._last[1], x)
-        mixed = self._memory.step(state.x, state.change)
+        # without the constant that moves freely between rows and columns
+        change = state.change
+        if state.relaxation is None:
+            change = change - (change * state.problem.b).sum(-1, keepdim=True)
+        mixed = self._memory.step(state.x, change)
         following = torch.where((self._rest > 0)[:, None], plain, mixed)
         state.x = torch.where(bad[:, None], self._plain, following)
         self._last = (log_u, x)
@@ -329,6 +434,6 @@ class _Walk:
         if self._last is None:
             return lost
         gain = state.dual_gain(*self._last)
-        unit = _ROUNDING * torch.finfo(state.x.dtype).eps * state.total
+        unit = _ROUNDING * torch.finfo(state.x.dtype).eps
         slack, self._slack = 1 + self._slack, torch.zeros_like(self._slack)
         return lost | ~(gain >= -unit * slack)

@@ -70,7 +70,8 @@ def exact(
     batch = problem.epsilon.shape
 
     def stacked(arrays: list[np.ndarray], shape: torch.Size) -> Tensor:
-        return torch.from_numpy(np.stack(arrays)).to(problem.a).reshape(*batch, *shape)
+        found = np.stack(arrays) if arrays else np.empty((0, *shape))
+        return torch.from_numpy(found).to(problem.a).reshape(*batch, *shape)
 
     n, m = problem.a.shape[-1:], problem.b.shape[-1:]
     masses = stacked([total * plan for total, plan, *_ in results], torch.Size((*n, *m)))
@@ -80,7 +81,8 @@ def exact(
         + (masses.sum(-2) - problem.b.detach()).abs().sum(-1)
         + blocked.sum((-2, -1))
     ) / problem.a.detach().sum(-1)
-    solved = torch.tensor([ok for *_, ok in results], device=masses.device).reshape(batch)
+    fine = [ok for *_, ok in results]
+    solved = torch.tensor(fine, dtype=torch.bool, device=masses.device).reshape(batch)
     bound = 1e3 * torch.finfo(problem.a.dtype).eps
     zeros = torch.zeros_like(problem.epsilon)
     coupling = ExactCoupling(

@@ -5,7 +5,7 @@ from threading import get_ident
 
 import pytest
 
-from flowscope.flows.workers import Workers
+from flowscope.workers import Workers
 
 
 def test_results_come_in_the_order_of_the_items():
