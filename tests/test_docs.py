@@ -15,7 +15,9 @@ def _snippets(page):
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/read-a-model.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/how-to/read-a-model.md", "docs/how-to/which-distance.md"]
+)
 def test_snippets_run_in_order(page, tmp_path, monkeypatch):
     import flowscope
     from flowscope.nets import bundled_path

@@ -289,3 +289,37 @@ def test_bridge_density_is_the_product_of_the_two_potentials_without_the_referen
 
     f_t, _, f_xx = derivatives(other, 0.7, 0.4)
     assert abs(f_t - 0.5 * EPS * f_xx) < 1e-6
+
+
+# E89
+
+
+def causal_logits(n=6, seed=0):
+    z = np.random.default_rng(seed).normal(size=(n, n))
+    return np.where(np.tril(np.ones((n, n))) > 0, z, -np.inf)
+
+
+def test_column_scaling_lets_the_last_query_move_the_first_rows():
+    z = causal_logits()
+    other = z.copy()
+    other[-1, 0] += 3.0  # only what the last query looks for
+    columns = np.linspace(1.6, 0.4, 6)
+    before, after = (scaled(np.exp(x), columns, 200) for x in (z, other))
+    assert np.abs(softmax(other) - softmax(z))[:-1].max() == 0
+    moved = 0.5 * np.abs(after - before)[:-1].sum(-1)
+    assert moved[0] == 0  # one key only
+    assert moved[1:].min() > 0.01
+    assert_allclose(moved[1], 0.040592, atol=1e-6)
+
+
+# E90
+
+
+def test_a_large_finite_key_mask_is_undone_by_column_scaling():
+    z = np.random.default_rng(1).normal(size=(5, 5))
+    padded = z.copy()
+    padded[:, -1] -= 1e2
+    assert softmax(padded)[:, -1].max() < 1e-40
+    revived = scaled(np.exp(padded), np.ones(5), 200)
+    assert_allclose(revived, scaled(np.exp(z), np.ones(5), 200), atol=1e-12)
+    assert_allclose(revived[:, -1].sum(), 1.0)

@@ -44,6 +44,12 @@ def write_run(folder, *, without=(), abstained=False, hostile=True):
         "heads": head_table(rng),
         "simplex_path": path_table(hostile),
     }
+    rng = np.random.default_rng(11)
+    tables |= {
+        "curvature": curvature_table(rng, hostile),
+        "curvature_response": response_table(rng),
+        "evi": evi_table(rng),
+    }
     for name, frame in tables.items():
         if name not in without:
             run.write_table(name, frame)
@@ -199,6 +205,71 @@ def head_table(rng):
     frame["low"], frame["high"] = share * 0.94, np.minimum(share * 1.06, 1)
     frame["random_weights"] = 0.985 + 0.01 * rng.random(len(grid))
     frame["collapsed"] = share < 0.09
+    return frame
+
+
+def curvature_table(rng, hostile):
+    grid = pd.MultiIndex.from_product([range(1, LAYERS + 1), range(HEADS)], names=["layer", "head"])
+    frame = grid.to_frame(index=False)
+    frame["kappa"] = np.clip(0.5 + 0.15 * rng.standard_normal(len(grid)), 0.05, 0.98)
+    frame.loc[3, "kappa"] = -0.2
+    frame["low"], frame["high"] = frame["kappa"] - 0.04, frame["kappa"] + 0.03
+    frame["keys_permuted"] = frame["kappa"] + 0.02 * rng.standard_normal(len(grid))
+    frame["random_weights"] = 0.97
+    frame["pairs"], frame["left_out"], frame["kept_mass"] = 230, 26, 0.12
+    frame["because"] = ""
+    pinned = "in 97% of its pairs both rows look at " + (HOSTILE if hostile else "one key")
+    silent = np.arange(len(grid)) % 37 == 5
+    frame.loc[silent, "because"] = pinned
+    frame["status"] = np.where(silent, "abstained", "ok")
+    frame.loc[silent, ["kappa", "low", "high", "keys_permuted"]] = np.nan
+    return frame
+
+
+def response_table(rng):
+    rows = []
+    for kind, settings, slope in (
+        ("key_norm", (0.0, 0.5, 1.0, 1.5, 2.0), -0.04),
+        ("temperature", (0.5, 0.71, 1.0, 1.41, 2.0), 0.25),
+    ):
+        for layer in [np.nan, *range(1, LAYERS + 1)]:
+            shift = 0.0 if np.isnan(layer) else 0.1 * rng.standard_normal()
+            for setting in settings:
+                change = slope * (setting - 1)
+                kappa = 0.5 + shift + change
+                rows.append(
+                    {
+                        "kind": kind,
+                        "setting": setting,
+                        "scope": "all" if np.isnan(layer) else "layer",
+                        "layer": layer,
+                        "kappa": kappa,
+                        "low": kappa - 0.02,
+                        "high": kappa + 0.02,
+                        "change": change,
+                        "change_low": change - 0.01,
+                        "change_high": change + 0.01,
+                        "pairs": 900,
+                        "prompts": 8,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def evi_table(rng):
+    step = np.arange(1, LAYERS + 1)
+    share = np.clip(step / 60 + 0.05 * rng.standard_normal(LAYERS), 0, 1)
+    frame = {"step": step, "slack": share - 0.6, "progress": share / 2}
+    for name, values in (("share", share), ("share_shuffled", 0.25 + 0 * share),
+                         ("share_straight", step / 30)):  # fmt: skip
+        frame |= {name: values, f"{name}_low": values * 0.8, f"{name}_high": values * 1.1}
+    frame = pd.DataFrame(frame)
+    silent = (step < 3) | (step > 24)
+    numbers = [name for name in frame.columns if name != "step"]
+    frame.loc[silent, numbers] = np.nan
+    frame["tokens"], frame["left_out"] = 31, 1
+    frame["because"] = np.where(silent, "P0: a jump", "")
+    frame["status"] = np.where(silent, "abstained", "ok")
     return frame
 
 

@@ -10,7 +10,13 @@ import pytest
 from tests.report.synthetic import HOSTILE, LAYERS, PROMPTS, write_run
 
 from flowscope.records import Unavailable
-from flowscope.report import depth_figures, head_figures, simplex_figures, theme
+from flowscope.report import (
+    curvature_figures,
+    depth_figures,
+    head_figures,
+    simplex_figures,
+    theme,
+)
 from flowscope.report.escaping import json_island
 from flowscope.report.source import read_source, spans
 from flowscope.report.token_map import MOST_CELLS, token_data
@@ -24,6 +30,11 @@ FIGURES = {
     "path": simplex_figures.simplex_path,
     "heads": lambda source: head_figures.heads(source, "entropy_share"),
     "random heads": lambda source: head_figures.heads(source, "random_weights"),
+    "curvature": lambda source: curvature_figures.curvature(source, "kappa"),
+    "permuted": lambda source: curvature_figures.curvature(source, "keys_permuted"),
+    "temperature": lambda source: curvature_figures.response(source, "temperature"),
+    "key norm": lambda source: curvature_figures.response(source, "key_norm"),
+    "evolution": curvature_figures.evolution,
 }
 
 
@@ -98,6 +109,42 @@ def test_a_missing_head_is_a_hole_not_a_zero(source):
     tables = {"heads": source.tables["heads"].iloc[1:]}
     changed = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
     assert math.isnan(head_figures.head_grid(changed, "entropy_share").cells[0][0])
+
+
+def test_curvature_is_drawn_on_one_scale_and_silent_heads_are_crossed(source):
+    pictures = [curvature_figures.curvature(source, n) for n in ("kappa", "keys_permuted")]
+    limits = [(p["data"][0]["zmin"], p["data"][0]["zmax"]) for p in pictures]
+    assert limits[0] == limits[1]
+    assert limits[0][0] < 0, "a negative curvature must not look like zero"
+    table = source.tables["curvature"]
+    assert len(pictures[0]["data"][1]["x"]) == (table["status"] == "abstained").sum() > 0
+    row = table.iloc[20]
+    layer, head = int(row["layer"]), int(row["head"])
+    assert pictures[0]["data"][0]["z"][layer - 1][head] == pytest.approx(row["kappa"], nan_ok=True)
+
+
+@pytest.mark.parametrize("kind", ["temperature", "key_norm"])
+def test_each_sweep_is_drawn_for_all_layers_and_for_each(source, kind):
+    traces = curvature_figures.response(source, kind)["data"]
+    assert len(traces) == LAYERS + 2  # each layer, the band, all together
+    table = source.tables["curvature_response"]
+    own = table[(table["kind"] == kind) & (table["scope"] == "all")]
+    np.testing.assert_allclose(traces[-1]["y"], own["kappa"])
+    np.testing.assert_allclose(traces[-1]["x"], own["setting"])
+
+
+def test_a_sweep_that_was_not_run_says_so(source):
+    frame = source.tables["curvature_response"]
+    tables = {"curvature_response": frame[frame["kind"] == "temperature"]}
+    changed = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
+    assert "key norm was not run" in curvature_figures.response(changed, "key_norm").reason
+
+
+def test_abstained_steps_of_the_inequality_are_gaps(source):
+    traces = curvature_figures.evolution(source)["data"]
+    model = next(t for t in traces if t["mode"] == "lines+markers")
+    drawn = [x for x, y in zip(model["x"], model["y"], strict=True) if not math.isnan(y)]
+    assert drawn == list(range(3, 25))
 
 
 def test_the_map_holds_the_numbers_of_the_table(source):

@@ -44,7 +44,8 @@ def test_the_bundled_model_is_audited_by_default(audit):
     assert [v.name for v in audit.verdicts] == ["P0", "P1", "P2", "P3", "P4"]
     decisions = {v.name: v.decision for v in audit.verdicts}
     assert decisions["P0"] == "holds"
-    assert {decisions[name] for name in ("P1", "P3", "P4")} == {"abstains"}
+    assert {decisions[name] for name in ("P1", "P4")} == {"abstains"}
+    assert decisions["P3"] == "holds"
     assert set(audit.table.columns) >= COLUMNS
     assert audit.table["layer"].tolist() == list(range(15))
     assert "P0" in str(audit)
@@ -133,7 +134,8 @@ from pathlib import Path
 texts = Path(sys.argv[1]).read_text().split("|")
 def progress(stage, done, total):
     print(stage, done, flush=True)
-fs.audit(texts=texts, out=sys.argv[2], resamples=20, batch=1, controls=False, progress=progress)
+fs.audit(texts=texts, out=sys.argv[2], resamples=20, batch=1, controls=False, progress=progress,
+         temperatures=[2.0], key_norms=[])
 """
 
 
@@ -151,8 +153,9 @@ def test_a_killed_audit_resumes_to_the_same_tables(tmp_path):
     assert 1 <= len(list((tmp_path / "killed" / "shards").glob("0*"))) <= 3
     for name in ("killed", "whole"):
         subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
-    tables = [Run.open(tmp_path / name).read_table("layers") for name in ("killed", "whole")]
-    pd.testing.assert_frame_equal(*tables)
+    runs = [Run.open(tmp_path / name) for name in ("killed", "whole")]
+    for table in ("layers", "curvature", "curvature_response", "evi"):
+        pd.testing.assert_frame_equal(*(run.read_table(table) for run in runs))
 
 
 def test_a_bare_encoder_is_measured_in_its_states_and_abstains(tokenizer, tmp_path):
@@ -261,7 +264,8 @@ def test_progress_is_told_by_stage(tokenizer, tmp_path):
         progress=lambda stage, done, total: told.append((stage, done, total)),
     )
     assert told[:2] == [("measuring", 1, 2), ("measuring", 2, 2)]
-    assert {stage for stage, _, _ in told} == {"measuring", "random weights", "second look"}
+    stages = {"measuring", "random weights", "second look", "output path"}
+    assert {stage for stage, _, _ in told} == stages  # two short prompts: too few pairs to sweep
 
 
 def test_runs_compare_within_prompts(audit, tmp_path):

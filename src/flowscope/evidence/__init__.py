@@ -4,8 +4,11 @@ from flowscope.evidence.bootstrap import (
     Estimate,
     mean_over_prompts,
     median_over_prompts,
+    percentile_interval,
     resampled_counts,
+    resampled_medians,
 )
+from flowscope.evidence.curvature import judge_curvature
 from flowscope.evidence.gates import (
     VARIATION_THRESHOLD,
     SegmentEvidence,
@@ -18,10 +21,13 @@ __all__ = [
     "VARIATION_THRESHOLD",
     "Estimate",
     "SegmentEvidence",
+    "judge_curvature",
     "judge_locking",
     "judge_variation",
     "mean_over_prompts",
     "median_over_prompts",
     "not_measured",
+    "percentile_interval",
     "resampled_counts",
+    "resampled_medians",
 ]

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from flowscope.errors import InvalidInputError
 from flowscope.records import Interval, Unavailable
 
-__all__ = ["Estimate", "mean_over_prompts", "median_over_prompts", "resampled_counts"]
+__all__ = [
+    "Estimate",
+    "mean_over_prompts",
+    "median_over_prompts",
+    "percentile_interval",
+    "resampled_counts",
+    "resampled_medians",
+]
 
 Estimate = tuple[NDArray[np.float64], "Interval | Unavailable"]
 
@@ -68,6 +75,20 @@ def median_over_prompts(
     >>> median_over_prompts(x, p, resampled_counts(3))[0]
     array([2.5])
     """
+    points, draws = resampled_medians(values, prompt, counts)
+    return points, percentile_interval(points, draws, counts, level)
+
+
+def resampled_medians(
+    values: Float[NDArray[np.floating], "n columns"],
+    prompt: Int[NDArray[np.integer], "n"],
+    counts: Int[NDArray[np.int64], "resamples prompts"],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Median of each column, and its median in every resample, ``[resamples, columns]``.
+
+    For statistics of several columns (a difference, a median of medians): they are taken in each
+    resample, so that what the columns have in common stays in common.
+    """
     _check(values, prompt, counts)
     points = np.full(values.shape[1], np.nan)
     draws = np.full((len(counts), values.shape[1]), np.nan)
@@ -80,7 +101,7 @@ def median_over_prompts(
         ordered, owner = x[known][order], prompt[known][order]
         points[column] = np.median(ordered)
         draws[:, column] = _weighted_medians(ordered, owner, counts)
-    return points, _percentiles(points, draws, counts, level)
+    return points, draws
 
 
 def mean_over_prompts(
@@ -107,7 +128,7 @@ def mean_over_prompts(
     with np.errstate(invalid="ignore", divide="ignore"):
         points = sums.sum(0, dtype=np.float64) / sizes.sum(0, dtype=np.float64)
         draws = (counts @ sums.astype(np.float64)) / (counts @ sizes.astype(np.float64))
-    return points, _percentiles(points, draws, counts, level)
+    return points, percentile_interval(points, draws, counts, level)
 
 
 def _weighted_medians(
@@ -122,18 +143,21 @@ def _weighted_medians(
     return np.where(total[:, 0] > 0, medians, np.nan)
 
 
-def _percentiles(
+def percentile_interval(
     points: NDArray[np.float64],
     draws: NDArray[np.float64],
     counts: NDArray[np.int64],
-    level: float,
+    level: float = 0.95,
 ) -> "Interval | Unavailable":
+    """Interval of each column from its values in the resamples; one prompt has none."""
     if counts.shape[1] < 2:
         return Unavailable("one prompt has no bootstrap interval")
     alpha = (1 - level) / 2
     missing = np.isnan(draws).all(0)
     low, high = np.full_like(points, np.nan), np.full_like(points, np.nan)
-    low[~missing], high[~missing] = np.nanquantile(draws[:, ~missing], [alpha, 1 - alpha], axis=0)
+    if not missing.all():
+        ends = np.nanquantile(draws[:, ~missing], [alpha, 1 - alpha], axis=0)
+        low[~missing], high[~missing] = ends
     method = f"percentile bootstrap over {counts.shape[1]} prompts, {counts.shape[0]} resamples"
     return Interval(low=low, high=high, level=level, method=method)
 

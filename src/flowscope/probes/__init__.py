@@ -1,17 +1,29 @@
 """MEASURE: model streams in, mergeable tables of scalars out."""
 
 from flowscope.probes.attention import AttentionEntropyProbe
+from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
 from flowscope.probes.depth import DepthProbe, Rows, pooled_readout, positions_readout
+from flowscope.probes.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.hidden import HiddenProbe
+from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.reducer import Arrays, Reducer
+from flowscope.probes.response import Setting, altered, attention_output
 
 __all__ = [
     "Arrays",
     "AttentionEntropyProbe",
+    "AttentionInputs",
+    "CurvatureProbe",
     "DepthProbe",
+    "EvolutionProbe",
     "HiddenProbe",
     "Reducer",
     "Rows",
+    "Setting",
+    "altered",
+    "attention_output",
     "pooled_readout",
     "positions_readout",
+    "sampled_pairs",
+    "variational_inequality",
 ]

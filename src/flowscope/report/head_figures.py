@@ -11,36 +11,42 @@ from flowscope.report.numerals import bounds, percent
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["HeadGrid", "head_grid", "heads"]
+__all__ = ["HeadGrid", "crosses", "head_grid", "heads"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadGrid:
-    """One column of the table of heads as layers × heads; NaN where a head was not measured."""
+    """One column of a table of heads as layers × heads; NaN where a head was not measured."""
 
     layers: list[float]
     heads: list[float]
     cells: list[list[float]]
-    collapsed: list[tuple[float, float]]
+    marked: list[tuple[float, float]]
 
 
-def head_grid(source: Source, name: str) -> HeadGrid | Unavailable:
-    """``entropy_share`` or ``random_weights`` of every head, and which heads collapsed."""
-    frame = source.table("heads", "layer", "head", name)
+def head_grid(
+    source: Source,
+    name: str,
+    *,
+    table: str = "heads",
+    mark: tuple[str, str] = ("collapsed", "True"),
+) -> HeadGrid | Unavailable:
+    """One column of every head, and the heads in which the column ``mark[0]`` says ``mark[1]``."""
+    frame = source.table(table, "layer", "head", name)
     if isinstance(frame, Unavailable):
         return frame
     keys = list(zip(column(frame, "layer"), column(frame, "head"), strict=True))
     values = column(frame, name)
     if all(map(math.isnan, values)):
-        return Unavailable(f"the column {name} of the table “heads” holds no number")
+        return Unavailable(f"the column {name} of the table “{table}” holds no number")
     cells = dict(zip(keys, values, strict=True))
     layers, numbers = sorted({key[0] for key in keys}), sorted({key[1] for key in keys})
-    flags = zip(keys, words(frame, "collapsed"), strict=True)
+    flags = zip(keys, words(frame, mark[0]), strict=True)
     return HeadGrid(
         layers=layers,
         heads=numbers,
         cells=[[cells.get((layer, head), math.nan) for head in numbers] for layer in layers],
-        collapsed=[key for key, flag in flags if flag == "True"],
+        marked=[key for key, flag in flags if flag == mark[1]],
     )
 
 
@@ -74,8 +80,8 @@ def heads(source: Source, name: str) -> Picture | Unavailable:
     x = theme.axis("head", showgrid=False, nticks=16)
     y = theme.axis("layer", showgrid=False, autorange="reversed")
     height = 120 + 11 * max(20, min(len(grid.layers), 60))
-    crosses = [_crosses(grid.collapsed)] if notes else []
-    return {"data": [heat, *crosses], "layout": theme.layout(x, y, height)}
+    marks = [crosses(grid.marked)] if notes else []
+    return {"data": [heat, *marks], "layout": theme.layout(x, y, height)}
 
 
 def _note(grid: HeadGrid, i: int, j: int, notes: dict[tuple[float, float], str]) -> str:
@@ -85,10 +91,11 @@ def _note(grid: HeadGrid, i: int, j: int, notes: dict[tuple[float, float], str])
         return hover([*lines, f"random weights: {share} of the largest entropy"])
     lines += [f"{share} of the largest entropy"]
     lines += [f"interval {notes.get((layer, head)) or 'not given'}"]
-    return hover(lines + ["collapsed"] * ((layer, head) in grid.collapsed))
+    return hover(lines + ["collapsed"] * ((layer, head) in grid.marked))
 
 
-def _crosses(keys: Sequence[tuple[float, float]]) -> Picture:
+def crosses(keys: Sequence[tuple[float, float]]) -> Picture:
+    """Crosses over some heads of a heat map."""
     return {
         "type": "scatter",
         "mode": "markers",

@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
+from flowscope.report.curvature_figures import SHARES, SWEEPS, curvature_grid
 from flowscope.report.depth_figures import CONTROLS
 from flowscope.report.escaping import shortened
-from flowscope.report.head_figures import head_grid
+from flowscope.report.head_figures import HeadGrid, head_grid
 from flowscope.report.source import Source, column, spans, words
 from flowscope.report.token_map import prompts
 
@@ -108,29 +109,87 @@ def _entropy_agreement(source: Source) -> Figure | Unavailable:
 
 
 def _heads(source: Source) -> Figure | Unavailable:
-    grids = {name: head_grid(source, name) for name in ("entropy_share", "random_weights")}
-    first = grids["entropy_share"]
+    titles = {
+        "entropy_share": "Attention entropy, this model",
+        "random_weights": "Attention entropy, random weights",
+    }
+    grids = {titles[name]: head_grid(source, name) for name in titles}
+    return _grids(grids, (0.0, 1.0), "share of the largest")
+
+
+def _curvature(source: Source) -> Figure | Unavailable:
+    titles = {"kappa": "Curvature, this model", "keys_permuted": "Curvature, keys permuted"}
+    grids = {titles[name]: curvature_grid(source, name) for name in titles}
+    present = [grid for grid in grids.values() if not isinstance(grid, Unavailable)]
+    known = [v for grid in present for row in grid.cells for v in row if not math.isnan(v)]
+    return _grids(grids, (min([0.0, *known]), 1.0), "κ")
+
+
+def _grids(
+    grids: dict[str, HeadGrid | Unavailable], limits: tuple[float, float], label: str
+) -> Figure | Unavailable:
+    """Heat maps over layers and heads side by side; the first is the model, with its marks."""
+    first = next(iter(grids.values()))
     if isinstance(first, Unavailable):
         return first
     present = {name: grid for name, grid in grids.items() if not isinstance(grid, Unavailable)}
     height = max(4.0, min(0.14 * len(first.layers) + 1.2, 9))
     figure, axes = _canvas(4.6 * len(present), height, len(present))
-    titles = {"entropy_share": "this model", "random_weights": "random weights"}
-    for ax, (name, grid) in zip(axes, present.items(), strict=True):
+    for ax, (title, grid) in zip(axes, present.items(), strict=True):
         sides = (
             grid.heads[0] - 0.5,
             grid.heads[-1] + 0.5,
             grid.layers[-1] + 0.5,
             grid.layers[0] - 0.5,
         )
-        image = ax.imshow(grid.cells, cmap=_MAP, vmin=0, vmax=1, aspect="auto",
+        image = ax.imshow(grid.cells, cmap=_MAP, vmin=limits[0], vmax=limits[1], aspect="auto",
                           interpolation="nearest", extent=sides)  # fmt: skip
-        if name == "entropy_share" and grid.collapsed:
-            layers, heads = zip(*grid.collapsed, strict=True)
+        if grid is first and grid.marked:
+            layers, heads = zip(*grid.marked, strict=True)
             ax.plot(heads, layers, "x", color=theme.VERMILION, ms=5, mew=1.6)
-        _titled(ax, "head", "layer", f"Attention entropy, {titles[name]}")
+        _titled(ax, "head", "layer", title)
         ax.grid(False)
-        figure.colorbar(image, ax=ax, label="share of the largest")
+        figure.colorbar(image, ax=ax, label=label)
+    return figure
+
+
+def _response(source: Source) -> Figure | Unavailable:
+    frame = source.table("curvature_response", "kind", "setting", "scope", "layer", "kappa")
+    if isinstance(frame, Unavailable):
+        return frame
+    figure, axes = _canvas(5 * len(SWEEPS), 3.9, len(SWEEPS))
+    for ax, (kind, title) in zip(axes, SWEEPS.items(), strict=True):
+        own = frame[[word == kind for word in words(frame, "kind")]]
+        scopes, layers = words(own, "scope"), column(own, "layer")
+        for layer in sorted({v for v in layers if not math.isnan(v)}):
+            part = own[[other == layer for other in layers]]
+            ax.plot(column(part, "setting"), column(part, "kappa"), color="#aab4bd", lw=0.8)
+        whole = own[[scope == "all" for scope in scopes]]
+        x, low, high = (column(whole, name) for name in ("setting", "low", "high"))
+        ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
+        ax.plot(x, column(whole, "kappa"), "o-", color=theme.BLUE, lw=2, ms=5)
+        if kind == "temperature" and x and min(x) > 0:
+            ax.set_xscale("log")
+            ax.set_xticks(x, [f"{v:g}" for v in x], minor=False)
+            ax.minorticks_off()
+        _titled(ax, title, "curvature κ", "Response, all layers (blue) and each")
+    return figure
+
+
+def _evolution(source: Source) -> Figure | Unavailable:
+    frame = source.table("evi", "step", "share")
+    if isinstance(frame, Unavailable):
+        return frame
+    figure, (ax,) = _canvas(8, 4.2, 1)
+    _shade(ax, source)
+    x = column(frame, "step")
+    low, high = column(frame, "share_low"), column(frame, "share_high")
+    ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
+    for name, (label, colour, dash) in SHARES.items():
+        ax.plot(x, column(frame, name), "o" + _DASHES[dash], color=colour, ms=4, label=label)
+    ax.set_ylim(0, 1.03)
+    _titled(ax, "step into layer", "share of tokens", "Steps that satisfy the EVI")
+    ax.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -192,10 +251,14 @@ def _titled(ax: Any, x: str, y: str, title: str) -> None:
                  parse_math=False)  # fmt: skip
 
 
-def _curve(ax: Any, frame: pd.DataFrame, name: str, source: Source) -> None:
+def _shade(ax: Any, source: Source) -> None:
     for span in spans(source):
         shade = theme.PASSING if span.passes else theme.ABSTAINED
         ax.axvspan(span.first - 0.5, span.last + 0.5, color=shade, lw=0, zorder=0)
+
+
+def _curve(ax: Any, frame: pd.DataFrame, name: str, source: Source) -> None:
+    _shade(ax, source)
     x, y, states = column(frame, "layer"), column(frame, name), words(frame, "status")
     low, high = column(frame, f"{name}_low"), column(frame, f"{name}_high")
     ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
@@ -211,6 +274,9 @@ PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
     "locking": _locking,
     "entropy_agreement": _entropy_agreement,
     "heads": _heads,
+    "curvature": _curvature,
+    "curvature_response": _response,
+    "evi": _evolution,
     "token_map": _token_map,
 }
 """Pictures of a report by the name of their file."""

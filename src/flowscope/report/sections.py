@@ -7,7 +7,7 @@ caption of one sentence on what is seen plus the basis (n, interval method).
 from collections.abc import Sequence
 
 from flowscope.records import Unavailable
-from flowscope.report import depth_figures, head_figures, simplex_figures
+from flowscope.report import curvature_figures, depth_figures, head_figures, simplex_figures
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.listings import gate, listing, numbers
 from flowscope.report.numerals import count, percent
@@ -31,6 +31,8 @@ def body_sections(source: Source) -> list[Section]:
         ("locking", "Locking", _locking(source)),
         ("depth", "Certainty along depth", _certainty(source)),
         ("heads", "Attention entropy of every head", _heads(source)),
+        ("curvature", "Does attention bring its points together?", _curvature(source)),
+        ("evolution", "Is the output path a descent?", _evolution(source)),
         ("path", "One path on the simplex", _path(source)),
         ("jumps", "Jumps and segments", _jumps(source)),
     ]
@@ -195,6 +197,79 @@ def _heads(source: Source) -> str:
         f"<div><h3>This model</h3>{plot}</div><div><h3>Random weights</h3>{beside}</div></div>"
         f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'heads')}"
     )
+
+
+def _curvature(source: Source) -> str:
+    measured = curvature_figures.curvature(source, "kappa")
+    if isinstance(measured, Unavailable):
+        return _missing(measured) + _responses(source)
+    null = curvature_figures.curvature(source, "keys_permuted")
+    beside = (
+        _missing(null)
+        if isinstance(null, Unavailable)
+        else _plot("curvature-null", null, "curvature by layer and head with keys permuted")
+    )
+    frame = source.tables["curvature"]
+    silent = words(frame, "status").count("abstained")
+    mass = sorted(v for v in column(frame, "kept_mass") if v == v)
+    kept = f"; a row keeps {percent(mass[len(mass) // 2])} of its mass there" if mass else ""
+    caption = (
+        "κ = 1 − W₁(rows) / distance(points), median over pairs of rows; dark is contraction, 0 "
+        f"none. Rows are compared on the keys both see, renormalised{kept} (median over pairs of "
+        f"the smaller share, then over heads). {count(silent, 'head')} abstained; "
+        f"{source.basis('P3')}."
+    )
+    plot = _plot("curvature", measured, "curvature by layer and head of the model")
+    return (
+        "<p>Each query spreads its attention over the keys. κ compares how far apart two queries’ "
+        "attention lies with how far apart the two points themselves are: 1 means both look at "
+        "the same place, 0 that attention keeps their distance, less that it drives them apart. "
+        "Permuting the keys keeps how much two rows overlap and breaks where they look: what "
+        "remains is contraction by overlap alone.</p>"
+        f'<figure>{_key([("cross", "head that abstains")])}<div class="pair">'
+        f"<div><h3>This model</h3>{plot}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
+        f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'curvature')}"
+        + _responses(source)
+    )
+
+
+def _responses(source: Source) -> str:
+    frame = source.table("curvature_response", "prompts")
+    if isinstance(frame, Unavailable):
+        return _missing(frame)
+    few = f"n = {max(column(frame, 'prompts')):g} prompts"
+    titles = {"temperature": "Response to temperature", "key_norm": "Response to key norms"}
+    parts = []
+    for kind, title in titles.items():
+        caption = (
+            "Median κ over all heads and pairs with its interval, and (grey) of each layer, with "
+            f"attention altered at all layers of the running model at once; {few}."
+        )
+        picture = curvature_figures.response(source, kind)
+        parts.append(f"<div><h3>{title}</h3>{_figure(f'response-{kind}', picture, caption)}</div>")
+    key = _key([("line", "all layers"), ("band", "interval"), ("rule layer", "one layer")])
+    return f'{key}<div class="pair">{"".join(parts)}</div>{numbers(source, "curvature_response")}'
+
+
+def _evolution(source: Source) -> str:
+    caption = (
+        "Share of tokens for which some step size makes the step a proximal one: the divergence "
+        "from the final output falls by at least what the step cost, and the distance to it "
+        "shrinks by as much as that fall demands (an evolution variational inequality). A "
+        "surrogate: on finitely many outcomes an exact descent may violate it too, so read it "
+        "beside its references. Abstained layers, and the last step, which satisfies it by "
+        "construction, are left out; "
+        f"{source.basis('EVI: share of steps')}."
+    )
+    labels = [label for label, _, _ in curvature_figures.SHARES.values()]
+    shapes = ("line", "rule random_weights", "rule linear_interpolation")
+    key = [
+        *zip(shapes, labels, strict=True),
+        ("band", "interval"),
+        *_SHADES,
+    ]
+    picture = curvature_figures.evolution(source)
+    return _figure("evolution", picture, caption, _key(key)) + numbers(source, "evi")
 
 
 def _path(source: Source) -> str:

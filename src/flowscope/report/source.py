@@ -27,6 +27,9 @@ TABLES = {
     "tokens": "the token-by-layer map",
     "heads": "attention entropy by layer and head",
     "simplex_path": "one path on the simplex",
+    "curvature": "curvature of attention by layer and head",
+    "curvature_response": "curvature under other temperatures and key norms",
+    "evi": "the evolution variational inequality along the output path",
 }
 """Tables of a depth audit, and what each is for."""
 

@@ -15,7 +15,7 @@ _QUESTIONS = {
     "P1": "Does one smooth drift carry the distribution from layer to layer better than "
     "assuming that nothing moves?",
     "P2": "Once nearly all probability sits on one token, do later layers still move it?",
-    "P3": "Does a layer bring neighbouring tokens’ distributions closer together?",
+    "P3": "Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
     "P4": "Does the motion through depth circulate, beyond what any potential can explain?",
 }
 _MEANING = {

@@ -23,11 +23,19 @@ from flowscope.evidence import (
 )
 from flowscope.flows import Segment, segments_of
 from flowscope.records import Manifest, Run, Unavailable, Verdict, library_versions
+from flowscope.records.files import remove_file
 from flowscope.runs import summary
 from flowscope.runs.batches import Batch, Prompts, batches_of
 from flowscope.runs.config import AuditConfig
+from flowscope.runs.contraction_stage import ContractionStage
 from flowscope.runs.loading import Loaded
-from flowscope.runs.measuring import Measured, fresh_twin, measured, refuse_broken_weights
+from flowscope.runs.measuring import (
+    Measured,
+    Sampling,
+    fresh_twin,
+    measured,
+    refuse_broken_weights,
+)
 from flowscope.runs.second_look import SecondLook, second_look
 
 __all__ = ["Auditor", "Progress"]
@@ -61,6 +69,7 @@ class Auditor:
         self._loaded, self._prompts, self._config = loaded, prompts, config
         self._progress = progress or (lambda stage, done, total: None)
         self._started = time.monotonic()
+        self._written: set[str] = set()
         self._few = replace(prompts, items=prompts.items[: config.control_prompts])
         self._fingerprint = self._content_hash()
         self._run = self._opened(self._own_folder() if folder is None else folder)
@@ -76,8 +85,19 @@ class Auditor:
         else:
             verdicts = self._hidden(found, layers)
         self._run.write_verdicts(verdicts)
+        self._remove_stale()
         self._run.update_manifest(wall_time=time.monotonic() - self._started)
         return self._run
+
+    def _put(self, name: str, table: pd.DataFrame) -> None:
+        self._written.add(name)
+        self._run.write_table(name, table)
+
+    def _remove_stale(self) -> None:
+        """Tables that an audit with other settings left in the folder are not of this one."""
+        for name in set(self._run.tables()) - self._written:
+            for ending in ("csv", "parquet", "json"):
+                remove_file(self._run.folder / "tables" / f"{name}.{ending}")
 
     def _content_hash(self) -> str:
         """What decides the content of a shard, as one fingerprint."""
@@ -85,6 +105,7 @@ class Auditor:
             "weights": str(self._loaded.weight_hash),
             "data": self._prompts.data_hash,
             "batch": self._config.batch,
+            "pairs": self._config.curvature_pairs,
             "versions": {name: str(version) for name, version in library_versions().items()},
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
@@ -136,8 +157,15 @@ class Auditor:
             self._progress(stage, done, len(prompts))
 
         batches = batches_of(loaded, prompts, self._config.batch)
+        # The null is asked of the model itself, not of its control.
+        sampling = Sampling(pairs=self._config.curvature_pairs, null=run is not None)
         return measured(
-            loaded.model, batches, run=run, fingerprint=self._fingerprint, advance=advance
+            loaded.model,
+            batches,
+            sampling=sampling,
+            run=run,
+            fingerprint=self._fingerprint,
+            advance=advance,
         )
 
     def _control(self) -> Measured | Unavailable:
@@ -157,8 +185,8 @@ class Auditor:
         self._progress("second look", 1, 1)
         evidence = [self._evidence(found, control, look, s, i) for i, s in enumerate(segments)]
         self._write(layers, found, evidence, look, control)
-        self._run.write_table("simplex_path", self._named_path(look.path, found, row))
-        self._run.write_table("tokens", self._token_table(found))
+        self._put("simplex_path", self._named_path(look.path, found, row))
+        self._put("tokens", self._token_table(found))
         seed = self._config.seed
         n, dtype = len(self._prompts), "float32"
         locking = summary.locking_of(found.depth, evidence, self._counts, seed)
@@ -166,7 +194,7 @@ class Auditor:
         if isinstance(locking, Unavailable):
             verdicts["P2"] = not_measured("P2", _CLAIMS["P2"], locking.reason)
         else:
-            self._run.write_table("locking", locking.table)
+            self._put("locking", locking.table)
             verdicts["P2"] = judge_locking(
                 locking.correlation,
                 locking.null,
@@ -174,6 +202,8 @@ class Auditor:
                 steps=locking.steps,
                 informative=locking.informative,
             )
+        path = self._contraction.output_path(evidence, segments)
+        verdicts["P3"] = self._p3(found, control, path)
         return [verdicts.get(name) or not_measured(name, _CLAIMS[name]) for name in _CLAIMS]
 
     @property
@@ -223,12 +253,11 @@ class Auditor:
         look: SecondLook,
         control: Measured | Unavailable,
     ) -> None:
-        run = self._run
-        run.write_table("layers", summary.placed_layers(layers, evidence))
-        run.write_table("segments", summary.segment_table(found.depth, evidence, look.chord))
-        run.write_table("jumps", summary.jump_table(layers))
-        run.write_table("locking_depth", summary.locking_depth_table(found.depth))
-        run.write_arrays("prompts", summary.prompt_medians(found.depth))
+        self._put("layers", summary.placed_layers(layers, evidence))
+        self._put("segments", summary.segment_table(found.depth, evidence, look.chord))
+        self._put("jumps", summary.jump_table(layers))
+        self._put("locking_depth", summary.locking_depth_table(found.depth))
+        self._run.write_arrays("prompts", summary.prompt_medians(found.depth))
         self._write_heads(found, control)
 
     def _write_heads(self, found: Measured, control: Measured | Unavailable) -> None:
@@ -236,14 +265,39 @@ class Auditor:
             fresh = {} if isinstance(control, Unavailable) else control.heads
             seed, resamples = self._config.seed, self._config.resamples
             table = summary.head_table(found.heads, fresh, resamples=resamples, seed=seed)
-            self._run.write_table("heads", table)
+            self._put("heads", table)
 
     def _hidden(self, found: Measured, layers: pd.DataFrame) -> list[Verdict]:
-        """A model without an output over outcomes: variation of its states, and no verdict."""
-        self._run.write_table("layers", layers.assign(space="hidden", status="abstained"))
+        """A model without an output over outcomes: its states vary, its attention contracts."""
+        self._put("layers", layers.assign(space="hidden", status="abstained"))
         self._run.write_arrays("prompts", summary.prompt_medians(found.depth))
-        self._write_heads(found, self._control())
-        return [not_measured(name, _CLAIMS[name], found.because) for name in _CLAIMS]
+        control = self._control()
+        self._write_heads(found, control)
+        self._contraction.no_output_path(found.because)
+        verdicts = {"P3": self._p3(found, control)}
+        return [
+            verdicts.get(name) or not_measured(name, _CLAIMS[name], found.because)
+            for name in _CLAIMS
+        ]
+
+    def _p3(self, found: Measured, control: Measured | Unavailable, path: str = "") -> Verdict:
+        fresh = control if isinstance(control, Unavailable) else control.curvature
+        return self._contraction.verdict(_CLAIMS["P3"], found.curvature, fresh, path)
+
+    @property
+    def _contraction(self) -> ContractionStage:
+        config = self._config
+        few = resampled_counts(len(self._few), resamples=config.resamples, seed=config.seed)
+        return ContractionStage(
+            model=self._model,
+            config=config,
+            run=self._run,
+            counts=self._counts,
+            few_counts=few,
+            few_batches=self._few_batches,
+            put=self._put,
+            progress=self._progress,
+        )
 
     def _token_table(self, found: Measured) -> pd.DataFrame:
         table = summary.token_table(found.depth, _SHOWN_PROMPTS, _SHOWN_POSITIONS)

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    ValidationError,
+)
 
 from flowscope.errors import InvalidInputError
 
@@ -55,7 +62,13 @@ class DoctorConfig(Config):
 
 
 class AuditConfig(Config):
-    """What ``flowscope audit`` takes; the defaults are what the output says they are."""
+    """What ``flowscope audit`` takes; the defaults are what the output says they are.
+
+    For P3: ``curvature_pairs`` rows are paired per prompt (0 leaves P3 out), ``temperatures`` and
+    ``key_norms`` are swept on the ``control_prompts`` (1, the model itself, is always among them;
+    empty leaves a sweep out), and the inequality along the output path is read at
+    ``evi_positions`` tokens per prompt on the union of the ``evi_top`` outcomes of each layer.
+    """
 
     model: str | None = None
     text: str | None = None
@@ -67,6 +80,11 @@ class AuditConfig(Config):
     threshold: float = Field(0.15, gt=0)
     controls: bool = True
     control_prompts: int = Field(8, ge=1)
+    curvature_pairs: int = Field(4, ge=0)
+    temperatures: tuple[PositiveFloat, ...] = (0.5, 0.71, 1.41, 2.0)
+    key_norms: tuple[NonNegativeFloat, ...] = (0.0, 0.5, 1.5, 2.0)
+    evi_positions: int = Field(4, ge=0)
+    evi_top: int = Field(8, ge=2)
     out: str = "out"
     device: str | None = None
     dtype: str | None = None

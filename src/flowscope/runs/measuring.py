@@ -13,6 +13,8 @@ from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.probes import (
     Arrays,
     AttentionEntropyProbe,
+    AttentionInputs,
+    CurvatureProbe,
     DepthProbe,
     HiddenProbe,
     Rows,
@@ -23,9 +25,18 @@ from flowscope.records import Run, ShardKey, Unavailable
 from flowscope.runs.batches import Batch
 from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
-__all__ = ["Measured", "fresh_twin", "measured", "refuse_broken_weights"]
+__all__ = ["Measured", "Sampling", "fresh_twin", "measured", "refuse_broken_weights"]
 
 Advance = Callable[[int], None]
+_PREFIXES = ("head_", "curvature_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How many pairs of rows per prompt the curvature is read on, and whether with its null."""
+
+    pairs: int = 4
+    null: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +49,8 @@ class Measured:
         One row per token: the arrays of `DepthProbe`, or of `HiddenProbe` when `space` is hidden.
     heads
         Entropy sums per prompt, layer and head; empty when a block made no self-attention call.
+    curvature
+        One row per pair of rows: the arrays of `CurvatureProbe`, or why there are none.
     space
         ``"output"`` when distributions over outcomes were read, ``"hidden"`` when they could not.
     because
@@ -46,6 +59,7 @@ class Measured:
 
     depth: Arrays
     heads: Arrays
+    curvature: Arrays | Unavailable
     space: str
     because: str
 
@@ -80,10 +94,11 @@ def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
 class _Instruments:
     """The probes of one model, chosen when its anatomy is known."""
 
-    def __init__(self, tap: Tap) -> None:
-        self._tap = tap
+    def __init__(self, tap: Tap, inputs: AttentionInputs, sampling: Sampling) -> None:
+        self._tap, self._inputs, self._sampling = tap, inputs, sampling
         self.depth: DepthProbe | HiddenProbe | None = None
         self.heads: AttentionEntropyProbe | None = None
+        self.curvature: CurvatureProbe | None = None
         self.because = ""
         self._batch: Batch | None = None
 
@@ -98,14 +113,18 @@ class _Instruments:
             self._choose(anatomy)
         assert self.depth is not None
         assert self.heads is not None
+        assert self.curvature is not None
         self.depth.begin(Rows.of_mask(self._batch.prompts, self._batch.mask))
         self.heads.begin(self._batch.prompts, self._batch.mask)
+        self.curvature.begin(self._batch.prompts, self._batch.mask)
 
     def _choose(self, anatomy: Anatomy) -> None:
         depth, tail = anatomy.depth, anatomy.tail
         if isinstance(depth, Unavailable):
             raise UnsupportedModelError(f"This model has no depth to audit: {depth.reason}.")
         self.heads = AttentionEntropyProbe(len(depth))
+        sampling = self._sampling
+        self.curvature = CurvatureProbe(len(depth), pairs=sampling.pairs, null=sampling.null)
         if isinstance(tail, Tail) and tail.target == "logits":
             pooled = not tail.positionwise
             readout = pooled_readout(tail) if pooled else positions_readout(tail)
@@ -122,8 +141,11 @@ class _Instruments:
         if self.heads is None:
             self._begin(self._tap.anatomy)
         assert self.heads is not None
+        assert self.curvature is not None
         if call.site.chain == self._chain.name:
             self.heads.update(call)
+            if not call.cross:
+                self.curvature.update(call, self._inputs.of(call))
 
     def on_block(self, event: BlockPass) -> None:
         assert self.depth is not None
@@ -137,11 +159,19 @@ class _Instruments:
         assert isinstance(chain, Chain)
         return chain
 
-    def end(self) -> None:
+    def end(self) -> tuple[Arrays, dict[str, Any]]:
+        """What the batch left behind, and what is to be known about it; nothing stays here."""
         assert self.depth is not None
         assert self.heads is not None
-        self.depth.end()
-        self.heads.end()
+        assert self.curvature is not None
+        arrays: Arrays = {}
+        for probe in (self.depth, self.heads, self.curvature):
+            probe.end()
+            arrays |= probe.arrays()
+            probe.clear()
+        space = "output" if isinstance(self.depth, DepthProbe) else "hidden"
+        meta = {"space": space, "because": self.because, "uncurved": self.curvature.because}
+        return arrays, meta
 
 
 @torch.no_grad()
@@ -149,6 +179,7 @@ def measured(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
+    sampling: Sampling,
     run: Run | None = None,
     fingerprint: str = "",
     advance: Advance = lambda prompts: None,
@@ -159,56 +190,50 @@ def measured(
     ----------
     model, batches
         What is measured, on what.
+    sampling
+        Which pairs of rows the curvature is read on.
     run, fingerprint
         Where shards are kept, and what decides their content.
     advance
         Told the number of prompts after every batch.
     """
-    done: list[tuple[Arrays, Arrays, dict[str, Any]]] = []
+    done: list[tuple[Arrays, dict[str, Any]]] = []
     with Tap(model) as tap:
-        instruments = _Instruments(tap)
+        inputs = AttentionInputs(model, tap)
+        instruments = _Instruments(tap, inputs, sampling)
         tap.on_attention(instruments.on_attention)
         tap.on_block(instruments.on_block)
-        for number, batch in enumerate(batches):
-            key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
-            if run is not None and key is not None and run.shard_done(key):
-                shard = run.read_shard(key)
-                done.append(_unpacked(dict(shard.arrays), dict(shard.meta)))
-            else:
-                done.append(_one(model, instruments, batch))
-                if run is not None and key is not None:
-                    depth, heads, meta = done[-1]
-                    run.write_shard(key, {**depth, **heads}, meta)
-            advance(len(batch.prompts))
+        with inputs:  # the tap listens already, so its anatomy is there when inputs are hooked
+            for number, batch in enumerate(batches):
+                key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
+                if run is not None and key is not None and run.shard_done(key):
+                    shard = run.read_shard(key)
+                    done.append((dict(shard.arrays), dict(shard.meta)))
+                else:
+                    instruments.begin(batch)
+                    model(**batch.inputs)
+                    done.append(instruments.end())
+                    if run is not None and key is not None:
+                        run.write_shard(key, *done[-1])
+                advance(len(batch.prompts))
     return _joined(done)
 
 
-def _one(
-    model: nn.Module, instruments: _Instruments, batch: Batch
-) -> tuple[Arrays, Arrays, dict[str, Any]]:
-    instruments.begin(batch)
-    model(**batch.inputs)
-    instruments.end()
-    assert instruments.depth is not None
-    assert instruments.heads is not None
-    space = "output" if isinstance(instruments.depth, DepthProbe) else "hidden"
-    found = instruments.depth.arrays(), instruments.heads.arrays()
-    instruments.depth.clear()
-    instruments.heads.clear()
-    return *found, {"space": space, "because": instruments.because}
+def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> Measured:
+    def table(*prefixes: str) -> Arrays:
+        parts = [{n: v for n, v in arrays.items() if n.startswith(prefixes)} for arrays, _ in done]
+        parts = [part for part in parts if part]
+        return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]} if parts else {}
 
-
-def _unpacked(arrays: Arrays, meta: dict[str, Any]) -> tuple[Arrays, Arrays, dict[str, Any]]:
-    heads = {name: values for name, values in arrays.items() if name.startswith("head_")}
-    depth = {name: values for name, values in arrays.items() if name not in heads}
-    return depth, heads, meta
-
-
-def _joined(done: list[tuple[Arrays, Arrays, dict[str, Any]]]) -> Measured:
-    parts = [[d for d, _, _ in done], [h for _, h, _ in done if h]]
-    depth, heads = (
-        {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]} if pieces else {}
-        for pieces in parts
+    names = {name for arrays, _ in done for name in arrays if not name.startswith(_PREFIXES)}
+    reasons = [meta["uncurved"] for _, meta in done if meta["uncurved"]]
+    curvature: Arrays | Unavailable = table("curvature_")
+    if reasons or not curvature:
+        curvature = Unavailable(reasons[0] if reasons else "no pair of rows was asked for")
+    return Measured(
+        depth={n: np.concatenate([arrays[n] for arrays, _ in done]) for n in sorted(names)},
+        heads=table("head_"),
+        curvature=curvature,
+        space=done[0][1]["space"],
+        because=done[0][1]["because"],
     )
-    meta = done[0][2]
-    return Measured(depth=depth, heads=heads, space=meta["space"], because=meta["because"])

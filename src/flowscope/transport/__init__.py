@@ -24,6 +24,7 @@ from flowscope.transport.iterations import (
 )
 from flowscope.transport.jko import JKOStep, jko_step_grid, jko_step_particles
 from flowscope.transport.line import wasserstein_1d
+from flowscope.transport.rows import common_support, curvature, row_wasserstein
 from flowscope.transport.unregularised import exact
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "adapted_wasserstein_gaussian",
     "bures_barycenter",
     "bures_distance",
+    "common_support",
+    "curvature",
     "exact",
     "gaussian_bridge",
     "gaussian_coupling",
@@ -47,6 +50,7 @@ __all__ = [
     "jko_step_particles",
     "prescribed",
     "prescribed_attention",
+    "row_wasserstein",
     "semi_relaxed",
     "sinkhorn",
     "sinkhorn_attention",

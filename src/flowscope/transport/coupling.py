@@ -87,9 +87,13 @@ class Coupling:
         and for relaxed columns :math:`-\rho\langle b, e^{-g/\rho} - 1\rangle` in place of ⟨b, g⟩.
         Its gradient is taken at fixed potentials (envelope theorem): ∂/∂C = Π, ∂/∂a = f, ∂/∂b = g.
         """
-        held = replace(
-            self, f=self.f.detach(), g=self.g.detach(), a=self.a.detach(), b=self.b.detach()
-        )
+        fixed_both = not bool(self.relaxation.isfinite().any())
+        held = replace(self, f=self.f.detach(), g=self.g.detach())
+        # the reference a⊗b moves with the masses: of fixed ones by a constant, of relaxed ones not
+        if self.relaxed_axis == -1 or fixed_both:
+            held = replace(held, a=self.a.detach())
+        if self.relaxed_axis == -2 or fixed_both:
+            held = replace(held, b=self.b.detach())
         sides = [(self.a, held.f), (self.b, held.g)]
         relaxed, g = sides.pop(self.relaxed_axis + 2)
         fixed, f = sides[0]
