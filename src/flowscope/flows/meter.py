@@ -18,8 +18,8 @@ from flowscope.flows.eager import EagerPasses
 from flowscope.flows.fused import FusedPasses
 from flowscope.flows.steps import StateStatistics, StepStatistics, joined
 from flowscope.flows.sums import Peak, StateSums, refuse_infinite
-from flowscope.workers import Workers
 from flowscope.simplex.blocks import block_rows
+from flowscope.workers import Workers
 
 __all__ = ["DepthMeter"]
 

@@ -169,20 +169,21 @@ class CurvatureProbe(Reducer):
         """The pairs of a prompt at one layer; ``laws`` and ``seen`` are ``[pairs, H, 2, keys]``."""
         both = np.asarray(seen.all((1, 2)))
         shared = common_support(laws[:, :, 0], laws[:, :, 1], both[:, None])
-        kept = np.minimum(shared.kept_p, shared.kept_q)
+        kept = np.minimum(shared.kept_p.numpy(), shared.kept_q.numpy())
         apart = d[pairs[:, 0], pairs[:, 1]][:, None]
         code = np.where(kept >= _FLOOR, 0, 2)
         code[both.sum(-1) < 2] = 3
         code[apart[:, 0] <= nearest] = 1
         told = code == 0
-        p, q, gap = shared.p[told], shared.q[told], np.broadcast_to(apart, told.shape)[told]
+        p, q = shared.p.numpy()[told], shared.q.numpy()[told]
+        gap = np.broadcast_to(apart, told.shape)[told]
         kappa, null, pinned = (np.full(told.shape, np.nan) for _ in range(3))
         pinned[told] = np.minimum(p, q).max(-1, initial=0.0) >= _PINNED
-        kappa[told] = 1 - row_wasserstein(p, q, d) / gap
+        kappa[told] = 1 - row_wasserstein(p, q, d).numpy() / gap
         if self._null:
             place = _permuted(prompt, pairs, both)[np.nonzero(told)[0]]
             a, b = (np.take_along_axis(x, place, -1) for x in (p, q))
-            null[told] = 1 - row_wasserstein(a, b, d) / gap
+            null[told] = 1 - row_wasserstein(a, b, d).numpy() / gap
         return _Layer(kappa, null, kept, code.astype(np.int8), (pinned == 1).astype(np.int8))
 
     def end(self) -> None:

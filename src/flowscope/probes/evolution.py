@@ -84,8 +84,8 @@ def variational_inequality(
     >>> found.progress.round(3), bool(found.fell[0])
     (array([0.571]), True)
     """
-    ahead = row_wasserstein(path, target, metric, order=2) ** 2
-    step = row_wasserstein(path[:-1], path[1:], metric, order=2) ** 2
+    ahead = row_wasserstein(path, target, metric, order=2).numpy() ** 2
+    step = row_wasserstein(path[:-1], path[1:], metric, order=2).numpy() ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(path > 0, path * np.log(path / target), 0.0)
         energy = ratio.sum(-1)

@@ -95,8 +95,8 @@ def fixed_barycenter(
 ) -> FixedBarycenter:
     r"""Barycenter of histograms on a common support.
 
-    .. math:: \Pi_k = u_k \odot e^{-C/\varepsilon} \odot v_k, \quad \Pi_k 1 = \alpha_k, \quad
-              \Pi_k^\top 1 = \alpha = d \odot e^{-C/\varepsilon} d, \quad d = \textstyle\prod_k v_k^{\lambda_k}
+    .. math:: \Pi_k = u_k \odot K \odot v_k, \quad \Pi_k 1 = \alpha_k, \quad \Pi_k^\top 1 = \alpha
+              = d \odot Kd, \quad d = \textstyle\prod_k v_k^{\lambda_k},\; K = e^{-C/\varepsilon}
 
     Parameters
     ----------
@@ -104,8 +104,7 @@ def fixed_barycenter(
     cost : C, symmetric and finite, shape (n, n), or a ``PointCloud`` of the support alone.
     weights : λ, a probability vector over the K histograms; uniform when missing.
     loss : ``"debiased"``, or ``"lebesgue"``, for which d = 1 and the answer is blurred by ε.
-    **options : ε, ``tolerance`` (1e-5, of the marginal error), ``max_iterations`` (10,000 sweeps)
-        and ``on_failure`` as in :class:`~flowscope.transport.entropic.Options`.
+    **options : ε, ``tolerance`` (1e-5), ``max_iterations`` (10,000), ``on_failure``: as sinkhorn's.
 
     Raises
     ------
@@ -140,8 +139,7 @@ def fixed_barycenter(
     w, e = lam[lam > 0].reshape(-1, *[1] * (alpha.ndim - 1)), epsilon.expand(alpha.shape[:-1])
     alone, every = (geometry.expand(tuple(t.shape)) for t in (epsilon, e))
     log_v, log_d, total = torch.zeros_like(alpha), torch.zeros_like(alpha[0]), alpha[0].sum(-1)
-    bar, error = alpha[0], torch.full_like(epsilon, torch.inf)
-    count = torch.zeros_like(epsilon, dtype=torch.long)
+    bar, error, count = alpha[0], epsilon * torch.inf, torch.zeros_like(epsilon).long()
     while bool((going := error > tolerance).any()) and int(count.max()) < most:
         log_u = alpha.log() - every.soft_rows(log_v, e)
         reached = every.soft_rows(log_u, e)  # columns and rows alike: the cost is symmetric
@@ -162,8 +160,7 @@ def fixed_barycenter(
         epsilon=epsilon,
         status="not converged" if bool((error > tolerance).any()) else "converged",
     )
-    found = f"{float(error.max()):.3g} after {int(count.max())} sweeps"
-    return _judged(result, result.status, f"marginal error {found}", options)
+    return _judged(result, result.status, f"marginal error {float(error.max()):.3g}", options)
 
 
 def free_barycenter(
@@ -292,11 +289,9 @@ def barycenter_drift(
     for x, a in zip(points, masses, strict=True):
         across, own = solve(PointCloud(x, bar.points), a, bar.masses), solve(PointCloud(x), a, a)
         velocities.append(strength * (across.barycentric(bar.points) - own.barycentric(x)))
-        done = bool(across.converged) and bool(own.converged)
-        statuses.append("converged" if done else "not converged")
+        statuses.append(max(across.status, own.status))  # "not converged" sorts last
     result = BarycenterDrift(velocities=tuple(velocities), barycenter=bar, statuses=tuple(statuses))
-    status: Status = "converged" if {bar.status, *statuses} == {"converged"} else "not converged"
-    return _judged(result, status, f"{_reached(bar)}; clouds {', '.join(statuses)}", options)
+    return _judged(result, max(bar.status, *statuses), f"{_reached(bar)}, {statuses}", options)
 
 
 def _family(
@@ -309,24 +304,22 @@ def _family(
     one = all(len(size) == 2 and 0 not in size and size[1] == sizes[0][1] for size in sizes)
     if not one or len(given) != len(read):
         expected = "clouds must be points (n, d) of one dimension, none empty, with masses for each"
-        found = f"found {sizes} and {len(given)} masses"
-        raise InvalidInputError(f"{expected}; {found}. Numbers on a line are (n, 1).")
+        raise InvalidInputError(f"{expected}; found {sizes} and {len(given)} masses. Reshape them.")
     points = [cloud.double() for cloud in read]
     pairs = enumerate(zip(given, points, strict=True))
     b = [as_masses(w, f"masses {k}", len(y), PointCloud(y)).detach() for k, (w, y) in pairs]
     narrow = torch.float32 if any(w.dtype == torch.float32 for w in b) else torch.float64
     factors = _factors(torch.stack([w.double().sum() for w in b]), narrow, max(map(len, b)))
-    return points, [w * f for w, f in zip(b, factors, strict=True)], lam
+    return points, [w.double() * f for w, f in zip(b, factors, strict=True)], lam
 
 
 def _start(
     support: int | Array | None, points: list[Tensor], b: list[Tensor], lam: Tensor
 ) -> tuple[Float[Tensor, "m d"], float]:
     """Points to start from, and the root mean square of the clouds about their common mean."""
-    shares = [v / v.sum() for v in b]
-    means = torch.stack([p @ y for p, y in zip(shares, points, strict=True)])
-    whole = zip(lam, shares, points, means, strict=True)
-    rows = torch.cat([(w * p).sqrt()[:, None] * (y - m) for w, p, y, m in whole])
+    means = torch.stack([v @ y / v.sum() for v, y in zip(b, points, strict=True)])
+    whole = zip(lam, b, points, means, strict=True)
+    rows = torch.cat([(w * v / v.sum()).sqrt()[:, None] * (y - m) for w, v, y, m in whole])
     mean = lam @ means
     scale = float((rows.square().sum() + lam @ (means - mean).square().sum(-1)).sqrt())
     m = max(map(len, points)) if support is None else support
@@ -374,8 +367,8 @@ def _factors(totals: Tensor, dtype: torch.dtype, n: int) -> Float[Tensor, "*batc
     """What brings totals to the first of them; more than the rounding of a sum of n raises."""
     factors = totals[..., :1] / totals
     bad = (factors - 1).abs() > 64 * torch.finfo(dtype).eps * n**0.5
-    expected = f"all inputs must have equal totals; the first has {totals.flatten()[0]:.9g}"
-    refuse(bad, totals, expected, "Divide each by its sum.")
+    expected = "all inputs must have equal totals, a ratio of 1 to the first"
+    refuse(bad, 1 / factors, expected, "Divide each by its sum.")
     return factors
 
 
@@ -387,9 +380,10 @@ def _one_support(geometry: Geometry) -> Geometry:
     elif same:
         same = torch.allclose(C := geometry.dense().detach(), C.mT, rtol=1e-6, atol=0.0)
     if not same:
-        found = (*geometry.batch, geometry.n, geometry.m)
-        expected = "cost must be one finite symmetric matrix (n, n), for all problems of a batch"
-        raise InvalidInputError(f"{expected}; found shape {found}. Pass PointCloud(points).")
+        found = (
+            f"another of shape {(*geometry.batch, geometry.n, geometry.m)}; PointCloud(x) is one"
+        )
+        raise InvalidInputError(f"cost must be one finite symmetric matrix (n, n); found {found}.")
     return geometry
 
 

@@ -20,7 +20,7 @@ End laws are atoms: at t = 0 and 1 there is no density, at t = 1 no drift. All i
 Gaussian ends see ``gaussian_bridge``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log, pi
@@ -43,7 +43,7 @@ __all__ = ["Bridge", "ForwardOperator", "bridge_path", "schroedinger_bridge"]
 KernelAsked: TypeAlias = Literal["exact", "nystrom"]
 Points: TypeAlias = Tensor | ArrayLike
 
-_TILE = 2**20  # numbers of a tile of a sample's conditional laws
+_TILE = 2**20  # numbers of a tile: a few megabytes stay in cache
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,10 +88,8 @@ class ForwardOperator:
 
     def _columns(self, v: Tensor, size: int, side: str) -> Tensor:
         if v.ndim not in (1, 2) or len(v) != size:
-            raise InvalidInputError(
-                f"expected one entry or row for each of the {size} {side}; found shape "
-                f"{tuple(v.shape)}. apply reads the ends, push the starts."
-            )
+            found = f"found shape {tuple(v.shape)}. apply reads the ends, push the starts."
+            raise InvalidInputError(f"expected one row for each of the {size} {side}; {found}")
         return (v[:, None] if v.ndim == 1 else v).to(self.log_h.dtype)
 
 
@@ -192,11 +190,10 @@ class Bridge:
         if count < 1:
             raise InvalidInputError(f"count must be at least 1; found {count}.")
         cloud, log_h, e = self._cloud, self._log_h()[1], self.epsilon
-        rows, ends = self.coupling.rows.double(), []
+        rows = self.coupling.rows.double()
         starts = torch.multinomial(rows, count, replacement=True, generator=generator)
-        for block in torch.split(starts, max(1, _TILE // cloud.m)):
-            P = torch.softmax(log_h - PointCloud(cloud.x[block], cloud.y).dense() / e, -1)
-            ends.append(torch.multinomial(P, 1, generator=generator)[:, 0])
+        laws = _weights(cloud.x[starts], cloud.y, log_h, e)
+        ends = [torch.multinomial(P, 1, generator=generator)[:, 0] for P in laws]
         middle = (1 - t) * cloud.x[starts] + t * cloud.y[torch.cat(ends)]
         noise = torch.empty_like(middle).normal_(generator=generator)
         return torch.add(middle, (t * (1 - t) * e) ** 0.5 * noise)
@@ -391,10 +388,12 @@ def _sums(z: Tensor, points: Tensor, log_weights: Tensor, spread: float) -> Floa
     return PointCloud(z, points).soft_rows(log_weights, z.new_tensor(spread))
 
 
+def _weights(z: Tensor, points: Tensor, log_weights: Tensor, spread: float) -> Iterator[Tensor]:
+    """The terms of that sum over their total, w_j(z), by blocks of z."""
+    for block in torch.split(z, max(1, _TILE // len(points))):
+        yield torch.softmax(log_weights - PointCloud(block, points).dense() / spread, -1)
+
+
 def _pull(z: Tensor, points: Tensor, log_weights: Tensor, spread: float) -> Float[Tensor, "p d"]:
-    """ȳ − z, with ȳ the mean of the points under the terms of that sum."""
-    cloud, s = PointCloud(z, points), z.new_tensor(spread)
-    level = cloud.soft_rows(log_weights, s)
-    padded = torch.cat([points, torch.ones_like(points[:, :1])], -1)
-    sums = cloud.product(-level, log_weights, s, padded)
-    return torch.sub(sums[:, :-1] / sums[:, -1:], z)  # their ratio: the level's rounding is gone
+    """ȳ − z, with ȳ the mean of the points under these weights."""
+    return torch.cat([w @ points for w in _weights(z, points, log_weights, spread)]) - z

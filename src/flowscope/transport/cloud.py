@@ -90,6 +90,12 @@ class PointCloud(Geometry):
             Y.to(dtype).expand(*batch, *Y.shape[-2:]),
             exponent,
         )
+        refuse(
+            ~self.largest().isfinite(),
+            self.largest(),
+            f"costs between the points must be finite in {dtype}",
+            "Pass float64, or points in smaller units.",
+        )
 
     def _set(self, x: Tensor, y: Tensor, exponent: float) -> None:
         self.x, self.y, self.exponent = x, y, exponent
@@ -196,18 +202,26 @@ class PointCloud(Geometry):
                 tile = memory[: B * p * q].view(B, p, q)
                 yield i, j, torch.bmm(left[:, i], right[:, :, j], out=tile)
 
-    def _by_rows(self, function: Callable[..., Tensor], *of_rows: Tensor) -> Tensor:
+    def _by_rows(self, function: Callable[..., Tensor], *of_rows: Tensor, gradient: bool) -> Tensor:
         """Concatenate a function of blocks of rows; in backward each block is computed anew."""
         B = max(1, self.x[..., 0, 0].numel())
         size = max(1, _TILE // (B * self.m))
-        splits = [torch.split(tensor, size, len(self.batch)) for tensor in (self.x, *of_rows)]
-        parts, gradient = [], torch.is_grad_enabled()
-        for block in zip(*splits, strict=True):
-            if gradient:
-                parts.append(checkpoint(function, *block, use_reentrant=False))
-            else:
-                parts.append(function(*block))
-        return torch.cat(parts, len(self.batch))
+        axis = len(self.batch)
+        splits = [torch.split(tensor, size, axis) for tensor in (self.x, *of_rows)]
+        blocks = list(zip(*splits, strict=True))
+        if gradient:
+            parts = [checkpoint(function, *block, use_reentrant=False) for block in blocks]
+            return torch.cat(parts, axis)
+        # one result, allocated first: small pieces kept between large temporaries make holes that
+        # no later temporary fits into
+        first = function(*blocks[0])
+        out = first.new_empty(*first.shape[:axis], self.n, *first.shape[axis + 1 :])
+        at = 0
+        for block in blocks:
+            part = first if at == 0 else function(*block)
+            out.narrow(axis, at, part.shape[axis]).copy_(part)
+            at += part.shape[axis]
+        return out
 
     def soft_rows(
         self, psi: Float[Tensor, "*batch m"], epsilon: Float[Tensor, "*batch"]
@@ -218,7 +232,7 @@ class PointCloud(Geometry):
             E = psi[..., None, :] - self._cost(x, self.y) / epsilon[..., None, None]
             return log_sum(E)
 
-        return self._by_rows(block)
+        return self._by_rows(block, gradient=_any_gradient(self.x, self.y, psi))
 
     def product(
         self,
@@ -228,7 +242,7 @@ class PointCloud(Geometry):
         v: Float[Tensor, "*batch m k"],
     ) -> Float[Tensor, "*batch n k"]:
         """Σ_j exp(φ_i + ψ_j − C_ij/ε) v_j."""
-        if not (torch.is_grad_enabled() and _any_gradient(self.x, self.y, phi, psi, v)):
+        if not _any_gradient(self.x, self.y, phi, psi, v):
             flat = self.flat()
             p, q, w = (z.reshape(len(flat.x), *z.shape[len(self.batch) :]) for z in (phi, psi, v))
             return _product(flat, p, q, epsilon.reshape(-1), w).reshape(*phi.shape, v.shape[-1])
@@ -237,7 +251,7 @@ class PointCloud(Geometry):
             C = self._cost(x, self.y) / epsilon[..., None, None]
             return (p[..., None] + psi[..., None, :] - C).exp() @ v
 
-        return self._by_rows(block, phi)
+        return self._by_rows(block, phi, gradient=True)
 
     def expected(
         self,
@@ -252,7 +266,7 @@ class PointCloud(Geometry):
             E = p[..., None] + psi[..., None, :] - C / epsilon[..., None, None]
             return (C * E.exp()).sum(-1)
 
-        return self._by_rows(block, phi)
+        return self._by_rows(block, phi, gradient=_any_gradient(self.x, self.y, phi, psi))
 
 
 def _factors(
@@ -301,4 +315,4 @@ def _product(
 
 
 def _any_gradient(*tensors: Tensor) -> bool:
-    return any(tensor.requires_grad for tensor in tensors)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

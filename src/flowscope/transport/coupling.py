@@ -11,7 +11,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals
 from flowscope.transport.geometry import Geometry
-from flowscope.transport.problem import log_mass
+from flowscope.transport.problem import log_mass, once
 
 __all__ = ["Coupling", "ExactCoupling", "Status"]
 
@@ -86,6 +86,7 @@ class Coupling:
 
         and for relaxed columns :math:`-\rho\langle b, e^{-g/\rho} - 1\rangle` in place of ⟨b, g⟩.
         Its gradient is taken at fixed potentials (envelope theorem): ∂/∂C = Π, ∂/∂a = f, ∂/∂b = g.
+        It can be differentiated once.
         """
         fixed_both = not bool(self.relaxation.isfinite().any())
         held = replace(self, f=self.f.detach(), g=self.g.detach())
@@ -101,12 +102,15 @@ class Coupling:
         rho = torch.where(finite, self.relaxation, 1.0)[..., None]
         pull = torch.where(finite[..., None], -rho * torch.expm1(-g / rho), g)
         excess = held.rows.sum(-1) - fixed.detach().sum(-1)
-        return (fixed * f).sum(-1) + (relaxed * pull).sum(-1) - self.epsilon * excess
+        return once((fixed * f).sum(-1) + (relaxed * pull).sum(-1) - self.epsilon * excess)
 
     def apply(self, v: Tensor | ArrayLike) -> Tensor:
         """Πv for v of shape (m,), (…, m, k); no matrix is formed for a point cloud."""
-        v = as_reals(v, "v", self.a.device).to(self.a.dtype)
-        flat = v.ndim == 1
+        v = as_reals(v, "v", self.a.device)
+        wide = torch.promote_types(v.dtype, self.a.dtype)
+        if wide != self.a.dtype:
+            return self._to(wide).apply(v)
+        v, flat = v.to(wide), v.ndim == 1
         w = v[:, None] if flat else v
         if w.shape[-2] != self.geometry.m:
             raise InvalidInputError(
@@ -133,9 +137,20 @@ class Coupling:
         return self.geometry.product(*self._scalings(), self.epsilon, w)
 
     def barycentric(self, y: Tensor | ArrayLike) -> Tensor:
-        """Where each row's mass goes on average, Πy / Π1; y of shape (m,) or (…, m, k)."""
-        y = as_reals(y, "y", self.a.device).to(self.a.dtype)
-        return self.apply(y) / (self.rows if y.ndim == 1 else self.rows[..., None])
+        """Where each row's mass goes on average, Πy / Π1; y of shape (m,) or (…, m, k).
+
+        Rows without mass have a place to go to as well: their potential says where.
+        """
+        y = as_reals(y, "y", self.a.device)
+        unit = self._with_unit_rows()
+        return unit.apply(y) / (unit.rows if y.ndim == 1 else unit.rows[..., None])
+
+    def _with_unit_rows(self) -> "Coupling":
+        return replace(self, a=torch.ones_like(self.a))
+
+    def _to(self, dtype: torch.dtype) -> "Coupling":
+        vectors = {name: getattr(self, name).to(dtype) for name in ("a", "b", "f", "g", "epsilon")}
+        return replace(self, geometry=self.geometry.to(dtype), **vectors)
 
     @property
     def rows(self) -> Float[Tensor, "*batch n"]:
@@ -184,6 +199,12 @@ class ExactCoupling(Coupling):
 
     def _expanded(self, batch: tuple[int, ...]) -> "ExactCoupling":
         return self  # a product broadcasts by itself
+
+    def _with_unit_rows(self) -> "ExactCoupling":
+        return self  # there is no entropy to say where no mass would go: those rows are NaN
+
+    def _to(self, dtype: torch.dtype) -> "ExactCoupling":
+        return replace(self, a=self.a.to(dtype), masses=self.masses.to(dtype))
 
     def _product(self, w: Tensor) -> Tensor:
         return self.masses @ w

@@ -23,6 +23,8 @@ from flowscope.transport.scaling import Settings, Solution, scaled
 
 __all__ = ["Options", "prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]
 
+_SINGLE_SWEEPS = 1_000  # sweeps after which single precision is not trusted to get there
+
 Cost: TypeAlias = Geometry | Tensor | ArrayLike
 Potentials: TypeAlias = tuple[Tensor, Tensor]
 
@@ -41,7 +43,8 @@ class Options(TypedDict, total=False):
     anneal
         Approach a small ε from above; True. A warm start is not annealed.
     acceleration
-        ``"anderson"`` (safeguarded, five steps of memory) or ``None``.
+        ``"auto"``: Anderson's, safeguarded, with five steps of memory, and Newton steps for small
+        matrices that a hundred sweeps have not finished. ``"anderson"`` alone, or ``None``.
     initial
         Potentials (f, g) to start from, for instance those of a neighbouring problem.
     on_failure
@@ -53,7 +56,7 @@ class Options(TypedDict, total=False):
     tolerance: float
     max_iterations: int
     anneal: bool
-    acceleration: Literal["anderson"] | None
+    acceleration: Literal["auto", "anderson"] | None
     initial: Potentials | None
     on_failure: Literal["raise", "return"]
 
@@ -292,23 +295,24 @@ def _problem(
 
 def _settings(options: Options) -> Settings:
     tolerance, most = options.get("tolerance", 1e-3), options.get("max_iterations", 10_000)
-    acceleration = options.get("acceleration", "anderson")
+    acceleration = options.get("acceleration", "auto")
     on_failure = options.get("on_failure", "raise")
     if not tolerance > 0 or most < 1:
         raise InvalidInputError(
             f"tolerance must be positive and max_iterations at least 1; found {tolerance} and "
             f"{most}."
         )
-    if acceleration not in ("anderson", None) or on_failure not in ("raise", "return"):
+    if acceleration not in ("auto", "anderson", None) or on_failure not in ("raise", "return"):
         raise InvalidInputError(
-            "acceleration must be 'anderson' or None and on_failure 'raise' or 'return'; found "
-            f"{acceleration!r} and {on_failure!r}."
+            "acceleration must be 'auto', 'anderson' or None and on_failure 'raise' or 'return'; "
+            f"found {acceleration!r} and {on_failure!r}."
         )
     return Settings(
         tolerance=tolerance,
         max_iterations=most,
         anneal=options.get("anneal", True),
-        accelerate=acceleration == "anderson",
+        accelerate=acceleration is not None,
+        newton=acceleration == "auto",
     )
 
 
@@ -316,12 +320,15 @@ def _solved(problem: Problem, options: Options, *, relaxation: Tensor | None) ->
     settings = _settings(options)
     if problem.rounding() > settings.tolerance:
         problem = problem.to(torch.float64)
-    flat = problem.flat()
-    relaxation = None if relaxation is None else relaxation.to(problem.a.dtype)
-    rho = None if relaxation is None else relaxation.reshape(-1)
     start = _start(options.get("initial"), problem)
     with torch.no_grad():
-        solution = scaled(flat, settings, relaxation=rho, initial=start)
+        solution = _scaled(problem, settings, relaxation, start)
+        if problem.a.dtype != torch.float64 and not bool(solution.converged.all()):
+            # rounding may be all that is left: go on in float64 from where single precision ended
+            problem = problem.to(torch.float64)
+            again = _scaled(problem, settings, relaxation, solution.g.double())
+            solution = replace(again, iterations=solution.iterations + again.iterations)
+    relaxation = None if relaxation is None else relaxation.to(problem.a.dtype)
     f, g = _potentials(problem, solution, relaxation)
     batch = problem.epsilon.shape
     coupling = Coupling(
@@ -345,10 +352,20 @@ def _solved(problem: Problem, options: Options, *, relaxation: Tensor | None) ->
     return coupling
 
 
+def _scaled(
+    problem: Problem, settings: Settings, relaxation: Tensor | None, start: Tensor | None
+) -> Solution:
+    rho = None if relaxation is None else relaxation.reshape(-1).to(problem.a.dtype)
+    if problem.a.dtype != torch.float64:
+        settings = replace(settings, max_iterations=min(settings.max_iterations, _SINGLE_SWEEPS))
+    return scaled(problem.flat(), settings, relaxation=rho, initial=start)
+
+
 def _start(initial: Potentials | None, problem: Problem) -> Float[Tensor, "B m"] | None:
     if initial is None:
         return None
     g = as_reals(initial[1], "initial g", problem.a.device).detach().to(problem.a.dtype)
+    refuse(~g.isfinite(), g, "initial potentials must be finite", "Start cold instead.")
     try:
         return g.expand(problem.b.shape).reshape(-1, problem.b.shape[-1])
     except RuntimeError as error:

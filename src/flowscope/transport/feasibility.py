@@ -11,12 +11,12 @@ __all__ = ["causal", "check_staircase"]
 
 
 def causal(geometry: Geometry) -> bool:
-    """Whether some problem's mask is square and lets row i reach no column after i."""
+    """Whether some problem's mask is square and triangular, one way or the other."""
     mask = geometry.mask()
     if mask is None or geometry.n != geometry.m or geometry.n == 1:
         return False
-    above = torch.triu(mask, 1).flatten(-2).any(-1)
-    return bool((~above).any())
+    sides = (torch.triu(mask, 1), torch.tril(mask, -1))
+    return any(bool((~side.flatten(-2).any(-1)).any()) for side in sides)
 
 
 def check_staircase(problem: Problem) -> None:

@@ -240,8 +240,10 @@ class CostMatrix(Geometry):
         """Mean of the finite costs of each problem."""
         C = self.cost.detach().flatten(-2)
         if self.mask() is None:
-            return C.mean(-1)
-        return C.masked_fill(C.isinf(), torch.nan).nanmean(-1)
+            mean = C.mean(-1)
+        else:
+            mean = C.masked_fill(C.isinf(), torch.nan).nanmean(-1)
+        return torch.where(mean.isfinite(), mean, self.largest())  # the sum overflowed
 
     def largest(self) -> Float[Tensor, "*batch"]:
         """Largest finite cost of each problem."""

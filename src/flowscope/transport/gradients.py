@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flowscope.transport.problem import Problem, log_mass
+from flowscope.transport.problem import Problem, log_mass, once
 
 __all__ = ["with_gradient"]
 
@@ -39,6 +39,7 @@ def with_gradient(
         psi = omega * psi
     if psi.requires_grad:
         psi.register_hook(_Adjoint(problem, phi1.detach(), psi.detach(), omega))  # type: ignore[no-untyped-call]
+    psi = once(psi)
     phi = _finite(-across.soft_rows(psi + log_b, problem.epsilon))
     return phi * e, psi * e
 

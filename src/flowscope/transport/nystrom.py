@@ -11,9 +11,10 @@ hence the error of *every* pair has a bound that costs nothing:
 .. math:: |K_{ij} - \tilde K_{ij}| \le \sqrt{e_i e_j} \le \max_i e_i, \qquad e_i = 1 - |F_i|^2 .
 
 Positive semi-definite is not positive: an entry of K̃ may be negative, and scaling then divides by
-a sum that means nothing (errata E33). Loss is looked for on a fixed sample of pairs and at every
-product, and ends in the exact kernel. A small marginal error *within* K̃ says nothing either: the
-potentials are put on the exact kernel, whose error is reported. ε is never raised (errata E31).
+a sum that means nothing (errata E33). Loss is looked for on a fixed sample of pairs (negative
+weights of more than the tolerance, of all weights) and at every product, and ends in the exact
+kernel. A small marginal error *within* K̃ says nothing either: the potentials are put on the exact
+kernel, whose error is reported. ε is never raised (errata E31).
 """
 
 from dataclasses import dataclass, replace
@@ -38,7 +39,6 @@ KernelUsed: TypeAlias = Literal["nystrom", "exact (positivity lost)", "exact (ke
 
 _MOST_LANDMARKS = 1000
 _SAMPLE = 256  # points a side of the pairs that the kernel is compared on
-_FLOOR = 1e-8  # an entry this little below zero is the rounding of F
 
 
 class _PositivityLostError(FlowscopeError):
@@ -78,12 +78,12 @@ class NystromCloud(Geometry):
     True
     """
 
+    tiled = True  # no matrix of this kernel is at hand
+
     def __init__(self, cloud: PointCloud, *, rank: int | None = None) -> None:
         if cloud.exponent != 2:
-            raise InvalidInputError(
-                f"a Nyström kernel needs the cost ½|x−y|²; found exponent {cloud.exponent}. Use "
-                "the PointCloud itself."
-            )
+            todo = f"found exponent {cloud.exponent}. Use the PointCloud itself."
+            raise InvalidInputError(f"a Nyström kernel needs the cost ½|x−y|²; {todo}")
         points = cloud.n + cloud.m
         R = max(1, min(_MOST_LANDMARKS, max(cloud.n, cloud.m) // 10)) if rank is None else rank
         if not 1 <= R <= points:
@@ -168,14 +168,15 @@ class NystromCloud(Geometry):
     def sampled_error(
         self, epsilon: Float[Tensor, "*batch"]
     ) -> tuple[Float[Tensor, "*batch"], Float[Tensor, "*batch"]]:
-        """Largest |K̃ − K| and least K̃ over pairs of 256 points a side at even spacing."""
+        """Largest |K̃ − K|, and negative share of Σ|K̃|, over pairs of 256 points a side."""
         X, Y = self.factors(epsilon)
         x, y, X, Y = (
             z[..., :: -(-z.shape[-2] // _SAMPLE), :] for z in (self.cloud.x, self.cloud.y, X, Y)
         )
         approximate = X @ Y.mT
-        error = approximate - _gaussian(x.detach(), y.detach(), epsilon)
-        return error.abs().amax((-2, -1)), approximate.amin((-2, -1))
+        error = (approximate - _gaussian(x.detach(), y.detach(), epsilon)).abs().amax((-2, -1))
+        negative, total = (z.sum((-2, -1)) for z in (-approximate.clamp(max=0), approximate.abs()))
+        return error, negative / total.clamp(min=torch.finfo(total.dtype).tiny)
 
     def row_minimum(self, psi: Tensor, epsilon: Tensor) -> Tensor:
         """Soft minimum −log Σ_j exp(ψ_j) K̃_ij: at most log m below the least, and O((n+m)R)."""
@@ -261,13 +262,13 @@ class NystromCoupling:
     kernel
         Which kernel the potentials come from, and why where it is the exact one.
     rank
-        R, landmarks used.
+        Landmarks.
     kernel_error
         Largest \|K̃ − K\| (K ≤ 1) over a fixed sample of up to 256 × 256 pairs.
     kernel_bound
         What no pair's error can exceed.
-    least_entry
-        Least K̃ over the same sample; negative is lost positivity, but for rounding (1e-8).
+    negative_share
+        Share of the sample's Σ|K̃| that is negative; more than the tolerance is lost positivity.
     low_rank_error, exact_error
         Marginal error of the low-rank potentials within K̃ and on K; NaN if positivity was lost.
     low_rank_iterations
@@ -279,7 +280,7 @@ class NystromCoupling:
     rank: int
     kernel_error: float
     kernel_bound: float
-    least_entry: float
+    negative_share: float
     low_rank_error: float = float("nan")
     exact_error: float = float("nan")
     low_rank_iterations: int = 0
@@ -331,26 +332,25 @@ def nystrom_coupling(
     ('nystrom', 'converged')
     """
     if cloud.batch:
-        raise InvalidInputError(
-            f"nystrom_coupling takes one problem; found leading axes {cloud.batch}. Call it for "
-            "each, or use sinkhorn, which takes batches."
-        )
+        todo = f"found leading axes {cloud.batch}. Call it for each, or use sinkhorn."
+        raise InvalidInputError(f"nystrom_coupling takes one problem; {todo}")
     with torch.no_grad():
         geometry = NystromCloud(cloud, rank=rank)
         e = strength(geometry, options.get("epsilon"), options.get("relative_epsilon"))
-        error, least = (float(number) for number in geometry.sampled_error(e))
+        tolerance = options.get("tolerance", 1e-3)
+        error, negative = (float(number) for number in geometry.sampled_error(e))
         report = partial(
             NystromCoupling,
             rank=geometry.rank,
             kernel_error=error,
             kernel_bound=float(geometry.bound(e)),
-            least_entry=least,
+            negative_share=negative,
         )
-        trial = None if least < -_FLOOR else _trial(geometry, a, b, options)
+        trial = None if negative > tolerance else _trial(geometry, a, b, options)
         if trial is None:
             coupling = sinkhorn(geometry.cloud, a, b, **options)
             return report(coupling=coupling, kernel="exact (positivity lost)")
-        coupling = _on_exact_kernel(trial, geometry.cloud, options.get("tolerance", 1e-3))
+        coupling = _on_exact_kernel(trial, geometry.cloud, tolerance)
         report = partial(
             report,
             low_rank_error=float(trial.marginal_error),

@@ -1,6 +1,7 @@
 """A transport problem, checked once: geometry, masses and ε brought to one shape and dtype."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 from flowscope.transport.geometry import Geometry, as_geometry
 
-__all__ = ["Problem", "as_masses", "as_problem", "as_strength", "log_mass", "strength"]
+__all__ = ["Problem", "as_masses", "as_problem", "as_strength", "log_mass", "once", "strength"]
 
 _OTHER = {"row": "column", "column": "row"}
 
@@ -213,3 +214,27 @@ def log_mass(w: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Logarithm of masses; −∞, and no slope, where there is none."""
     empty = w.detach() <= 0
     return w.masked_fill(empty, 1.0).log().masked_fill(empty, -torch.inf)
+
+
+class _Once(torch.autograd.Function):
+    """The identity, whose slope refuses to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return gradient
+        refusal = torch._C._functions.DelayedError(
+            b"couplings can be differentiated once; a second slope would be wrong", 1
+        )
+        (x,) = ctx.saved_tensors
+        return refusal(gradient + 0 * x)  # in the way of any second slope
+
+
+def once(x: Tensor) -> Tensor:
+    """The same number; torch raises if its slope is differentiated again."""
+    return _Once.apply(x) if x.requires_grad else x  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ divides by another metric; see the errata).
 from typing import NamedTuple
 
 import numpy as np
-import ot
+import torch
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
@@ -32,7 +32,7 @@ from flowscope.simplex.probability import ArrayLike, as_probabilities, as_reals,
 __all__ = ["CommonSupport", "Curvature", "common_support", "curvature", "row_wasserstein"]
 
 Vectors = Tensor | ArrayLike
-Support = Bool[NDArray[np.bool_], "*batch n"]
+Support = Bool[Tensor, "*batch n"] | ArrayLike
 # Differences of masses below this are rounding of the masses themselves.
 _ROUNDING = 1e-15
 _PIVOTS = 1_000_000
@@ -40,7 +40,7 @@ _PIVOTS = 1_000_000
 
 def row_wasserstein(
     p: Vectors, q: Vectors, metric: Vectors, *, order: int = 1
-) -> Float[NDArray[np.float64], "*batch"]:
+) -> Float[Tensor, "*batch"]:
     r"""Exact Wasserstein distance between rows on a common support.
 
     Parameters
@@ -70,9 +70,9 @@ def row_wasserstein(
 
     Examples
     --------
-    >>> line = np.abs(np.subtract.outer(np.arange(3.0), np.arange(3.0)))
+    >>> line = (torch.arange(3.0)[:, None] - torch.arange(3.0)).abs()
     >>> row_wasserstein([0.5, 0.5, 0.0], [0.0, 0.5, 0.5], line)
-    array(1.)
+    tensor(1., dtype=torch.float64)
     """
     if order not in (1, 2):
         raise InvalidInputError(f"order must be 1 or 2; found {order!r}.")
@@ -96,7 +96,7 @@ def row_wasserstein(
     solve = _excess_distance if order == 1 else _quadratic_distance
     for place in np.ndindex(batch):
         found[place] = solve(a[place], b[place], d[place])
-    return found
+    return torch.from_numpy(found)
 
 
 class CommonSupport(NamedTuple):
@@ -106,11 +106,11 @@ class CommonSupport(NamedTuple):
     no mass there. ``kept_p`` and ``kept_q`` are the masses the rows had on it.
     """
 
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
-    support: NDArray[np.bool_]
-    kept_p: NDArray[np.float64]
-    kept_q: NDArray[np.float64]
+    p: Float[Tensor, "*batch n"]
+    q: Float[Tensor, "*batch n"]
+    support: Bool[Tensor, "*batch n"]
+    kept_p: Float[Tensor, "*batch"]
+    kept_q: Float[Tensor, "*batch"]
 
 
 def common_support(p: Vectors, q: Vectors, support: Support | None = None) -> CommonSupport:
@@ -128,22 +128,21 @@ def common_support(p: Vectors, q: Vectors, support: Support | None = None) -> Co
 
     Examples
     --------
-    >>> shared = common_support([0.5, 0.25, 0.25], [0.2, 0.8, 0.0], np.array([True, True, False]))
-    >>> shared.p.round(3), shared.kept_p
-    (array([0.667, 0.333, 0.   ]), array(0.75))
+    >>> shared = common_support([0.5, 0.25, 0.25], [0.2, 0.8, 0.0], [True, True, False])
+    >>> shared.p, shared.kept_p
+    (tensor([0.6667, 0.3333, 0.0000], dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
     """
-    a, b = np.broadcast_arrays(_rows(p, "p"), _rows(q, "q"))
+    a, b = (torch.from_numpy(x) for x in np.broadcast_arrays(_rows(p, "p"), _rows(q, "q")))
     if support is None:
         shared = (a > 0) & (b > 0)
     else:
-        shared = np.broadcast_to(np.asarray(support, bool), a.shape)
+        shared = torch.as_tensor(support, dtype=torch.bool).expand(a.shape)
     rows, kept = [], []
     for x in (a, b):
-        inside = np.where(shared, x, 0.0)
+        inside = torch.where(shared, x, 0.0)
         total = inside.sum(-1)
-        with np.errstate(invalid="ignore"):
-            rows.append(np.where(total[..., None] > 0, inside / total[..., None], np.nan))
-        kept.append(np.asarray(total))
+        rows.append(torch.where(total[..., None] > 0, inside / total[..., None], torch.nan))
+        kept.append(total)
     return CommonSupport(rows[0], rows[1], shared, kept[0], kept[1])
 
 
@@ -154,18 +153,18 @@ class Curvature(NamedTuple):
     rows, ``distance`` that of their points, ``kept`` the smaller of the two masses kept.
     """
 
-    kappa: NDArray[np.float64]
-    wasserstein: NDArray[np.float64]
-    distance: NDArray[np.float64]
-    kept: NDArray[np.float64]
+    kappa: Float[Tensor, "*batch pairs"]
+    wasserstein: Float[Tensor, "*batch pairs"]
+    distance: Float[Tensor, "*batch pairs"]
+    kept: Float[Tensor, "*batch pairs"]
 
 
 def curvature(
     rows: Vectors,
     distances: Vectors,
-    pairs: Int[NDArray[np.integer], "pairs 2"],
+    pairs: Int[Tensor, "pairs 2"] | ArrayLike,
     *,
-    support: Bool[NDArray[np.bool_], "*batch n n"] | None = None,
+    support: Bool[Tensor, "*batch n n"] | ArrayLike | None = None,
     floor: float = 1e-3,
 ) -> Curvature:
     r"""Coarse curvature $\kappa(i,i') = 1 - W_1(\hat P_i, \hat P_{i'}) / d(i,i')$ of pairs of rows.
@@ -187,27 +186,27 @@ def curvature(
 
     Examples
     --------
-    >>> d = 1.0 - np.eye(3)
-    >>> curvature(np.full((3, 3), 1 / 3), d, np.array([[0, 1]])).kappa
-    array([1.])
-    >>> curvature(np.eye(3), d, np.array([[0, 2]]), support=np.ones((3, 3), bool)).kappa
-    array([0.])
+    >>> d = 1 - torch.eye(3)
+    >>> curvature(torch.full((3, 3), 1 / 3), d, [[0, 1]]).kappa
+    tensor([1.], dtype=torch.float64)
+    >>> curvature(torch.eye(3), d, [[0, 2]], support=torch.ones(3, 3)).kappa
+    tensor([0.], dtype=torch.float64)
     """
-    P, d = _rows(rows, "rows"), _metric(distances)
-    i, j = np.asarray(pairs).T
+    P, d = torch.from_numpy(_rows(rows, "rows")), torch.from_numpy(_metric(distances))
+    i, j = torch.as_tensor(pairs, dtype=torch.long).unbind(-1)
     if P.ndim < 2 or P.shape[-2:] != d.shape or d.ndim != 2:
         raise InvalidInputError(
-            f"rows must be [..., n, n] and distances [n, n]; found {P.shape} and {d.shape}."
+            f"rows must be [..., n, n] and distances [n, n]; found {tuple(P.shape)} and "
+            f"{tuple(d.shape)}."
         )
-    reach = P > 0 if support is None else np.broadcast_to(support, P.shape)
+    reach = P > 0 if support is None else torch.as_tensor(support, dtype=torch.bool).expand(P.shape)
     shared = common_support(P[..., i, :], P[..., j, :], support=reach[..., i, :] & reach[..., j, :])
-    kept = np.minimum(shared.kept_p, shared.kept_q)
-    apart = np.broadcast_to(d[i, j], kept.shape)
+    kept = torch.minimum(shared.kept_p, shared.kept_q)
+    apart = d[i, j].expand(kept.shape)
     told = (kept >= floor) & (apart > 0) & (shared.support.sum(-1) >= 2)
-    moved = np.full(kept.shape, np.nan)
+    moved = torch.full_like(kept, torch.nan)
     moved[told] = row_wasserstein(shared.p[told], shared.q[told], d)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return Curvature(1 - moved / apart, moved, apart, kept)
+    return Curvature(1 - moved / apart, moved, apart, kept)
 
 
 def _excess_distance(
@@ -232,6 +231,8 @@ def _moved(a: NDArray[np.float64], b: NDArray[np.float64], cost: NDArray[np.floa
     b = b * (a.sum() / b.sum())
     if 1 in cost.shape:
         return float(a @ cost @ b / a.sum())
+    import ot  # a second to import, and only needed here
+
     _, log = ot.emd(
         a, b, cost, numItermax=_PIVOTS, log=True, center_dual=False, check_marginals=False
     )
