@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowscope import flows, levers, records, simplex, tap, transport
+    from flowscope import flows, levers, nets, records, simplex, tap, transport
     from flowscope.runs import Audit, Loaded, audit, doctor, load
     from flowscope.tap import Tap
 
@@ -24,6 +24,7 @@ __all__ = [
     "flows",
     "levers",
     "load",
+    "nets",
     "records",
     "simplex",
     "tap",
@@ -32,7 +33,7 @@ __all__ = [
 
 # Torch and transformers take seconds to import, and `flowscope --help` needs neither.
 _HOME = {"Tap": "tap"} | dict.fromkeys(("Audit", "Loaded", "audit", "doctor", "load"), "runs")
-_PACKAGES = {"flows", "levers", "records", "simplex", "tap", "transport"}
+_PACKAGES = {"flows", "levers", "nets", "records", "simplex", "tap", "transport"}
 
 
 def __getattr__(name: str) -> Any:

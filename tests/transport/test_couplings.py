@@ -356,7 +356,8 @@ def test_slow_and_fast_problems_share_a_batch(name, cloud):
         one = solve(name, cost, a, b, epsilon=e.item(), tolerance=1e-8)
         assert_close(whole.matrix[k], one.matrix, rtol=0, atol=1e-6)
         # an exact sweep that one problem of a batch needs is made for all
-        assert abs(whole.iterations[k] - one.iterations) <= 2 + one.iterations // 4
+        # a batch shares its first plain sweeps, and none is charged for the slowest
+        assert whole.iterations[k] <= max(20, 2 * one.iterations)
 
 
 @pytest.mark.parametrize("name", FAMILY)

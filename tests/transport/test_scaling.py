@@ -47,7 +47,7 @@ def test_the_plain_way_ends_where_the_guarded_one_does(monkeypatch):
 def test_the_plain_way_is_left_to_others_when_it_would_be_long():
     problem = flat(drawn(2, 20, 15), 0.004)
     assert safely_plain(problem)
-    *_, error, sweeps = plain_start(problem, 1e-9, 10_000)
+    *_, error, sweeps = plain_start(problem, 1e-9, 10_000, accelerate=True)
     assert sweeps < 20
     assert error.max() > 1e-9
 

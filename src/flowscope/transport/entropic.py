@@ -397,7 +397,7 @@ def _failure(coupling: Coupling, settings: Settings) -> str:
     worst = coupling.marginal_error[open_].max().item()
     return (
         f"{int(open_.sum())} of {open_.numel()} problems did not reach a marginal error of "
-        f"{settings.tolerance:.3g} in {settings.max_iterations} sweeps; the worst is at "
+        f"{settings.tolerance:.3g} in {settings.max_iterations} sweeps at most; the worst is at "
         f"{worst:.3g}. Raise epsilon, max_iterations or tolerance, or take the coupling reached "
         'with on_failure="return" (it is also this error\'s partial).'
     )

@@ -6,8 +6,9 @@ multiplied as they are,
 
 .. math:: u = a / (Kv), \qquad v = b / (K^\top u).
 
-That is half the work of a guarded sweep. Problems that converge slowly are handed back after a few
-sweeps, with the scalings they have reached.
+That is half the work of a guarded sweep. The rate r of the first sweeps tells the rest: a sweep's
+eigenvalues lie between 0 and r, and a step 2/(2−r) times as long shrinks all of them to r/(2−r) at
+most. Where that would still be long, the problem is left to the guarded iteration.
 """
 
 import math
@@ -36,28 +37,33 @@ def safely_plain(problem: Problem) -> bool:
 
 
 def plain_start(
-    problem: Problem, tolerance: float, most: int
+    problem: Problem, tolerance: float, most: int, *, accelerate: bool
 ) -> tuple[Float[Tensor, "B n"], Float[Tensor, "B m"], Float[Tensor, "B"], int]:
     """Potentials f and g, column errors and sweeps spent on a flat batch of unit masses.
 
     Stops when every problem is within tolerance, or as soon as one is seen to need many sweeps.
     """
     a, b, e = problem.a, problem.b, problem.epsilon[:, None]
-    kernel = problem.geometry.kernel(torch.zeros_like(a), torch.zeros_like(b), problem.epsilon)
-    bv, first, sweeps = b, None, 0
+    K = (problem.geometry.dense() * (-1 / e)[..., None]).exp_()
+    bv, sweeps, before, relaxed = b, 0, math.inf, 1.0
     while True:
-        u = 1 / kernel.rows(bv)
-        sums = kernel.columns(a * u)
+        # a dot product along rows, and a row times the matrix: both read K as it lies in memory
+        u = torch.linalg.vecdot(K, bv[:, None, :]).reciprocal_()
+        sums = torch.bmm((a * u)[:, None, :], K)[:, 0]
         error = (bv * sums - b).abs().sum(-1)
         sweeps += 1
         worst = float(error.amax())
         if not worst > tolerance or sweeps >= most:
             break
-        if sweeps == _LOOK:
-            first = worst
-        elif first is not None and sweeps % _LOOK == 0:
-            rate = (worst / first) ** (1 / (sweeps - _LOOK))
-            if rate >= 1 or sweeps + math.log(tolerance / worst) / math.log(rate) > _PATIENCE:
-                break
-        bv = b / sums
+        rate, before = worst / before, worst
+        if sweeps >= _LOOK and sweeps + math.log(tolerance / worst) / _log_rate(rate) > _PATIENCE:
+            break
+        if accelerate and sweeps == _LOOK:
+            relaxed = 2 / (2 - rate)
+        bv = bv * (b / (bv * sums)) ** relaxed if relaxed > 1 else b / sums
     return e * u.log(), e * (bv / b).log(), error, sweeps
+
+
+def _log_rate(rate: float) -> float:
+    """Logarithm of a rate of convergence, just below zero where there is none."""
+    return math.log(rate) if rate < 1 else -1e-9

@@ -82,11 +82,16 @@ def scaled(
     """
     total = problem.a.sum(-1, keepdim=True)
     unit = replace(problem, a=problem.a / total, b=problem.b / total)
+    spent = 0
     if relaxation is None and initial is None and safely_plain(unit):
-        f, g, error, sweeps = plain_start(unit, settings.tolerance, settings.max_iterations)
-        if bool((error <= settings.tolerance).all()) or sweeps >= settings.max_iterations:
-            count = torch.full_like(error, sweeps, dtype=torch.long)
+        f, g, error, spent = plain_start(
+            unit, settings.tolerance, settings.max_iterations, accelerate=settings.accelerate
+        )
+        if bool((error <= settings.tolerance).all()) or spent >= settings.max_iterations:
+            count = torch.full_like(error, spent, dtype=torch.long)
             return _solution(problem, f, g, error, count, settings)
+        initial = g
+        settings = replace(settings, max_iterations=settings.max_iterations - spent)
     stages = _stage_counts(unit, settings, initial is not None)
     f, g = torch.zeros_like(problem.a), torch.zeros_like(problem.b)
     error, count = torch.zeros_like(problem.epsilon), torch.zeros_like(stages)
@@ -107,7 +112,7 @@ def scaled(
         for share in _shares((stages == number).nonzero()[:, 0], problem)
     ]
     _each(solve, shares)
-    return _solution(problem, f, g, error, count, settings)
+    return _solution(problem, f, g, error, count + spent, settings)
 
 
 def _solution(

@@ -30,6 +30,7 @@ class Walk:
         self._rest = torch.ones_like(state.epsilon)
         self._settling = _SETTLE
         self._slack = torch.zeros_like(state.epsilon)
+        self._mixed = torch.zeros_like(state.epsilon, dtype=torch.bool)
         # no potential of a solution ranges over more than the cost does
         self._farthest = state.problem.geometry.largest() / state.epsilon
 
@@ -39,7 +40,7 @@ class Walk:
         new._memory = None if self._memory is None else self._memory.take(problems)
         new._settling, last = self._settling, self._last
         new._last = None if last is None else (last[0][problems], last[1][problems])
-        for name in ("_plain", "_rest", "_slack", "_farthest"):
+        for name in ("_plain", "_rest", "_slack", "_mixed", "_farthest"):
             setattr(new, name, getattr(self, name)[problems])
         return new
 
@@ -51,14 +52,16 @@ class Walk:
             self._plain, state.x = plain, plain
             state.hold()
             return
-        bad = self._fallen(state)
+        # plain sweeps are not judged: they only seem to fall, by rounding
+        bad = (self._fallen(state) & self._mixed) | ~state.error.isfinite()
         log_u, x = state.log_u, state.x
         if self._last is not None:
             log_u = torch.where(bad[:, None], self._last[0], log_u)
             x = torch.where(bad[:, None], self._last[1], x)
         mixed = self._memory.step(_fixed(state, state.x), _fixed(state, state.change))
         far = ~((mixed - state.x).abs().amax(-1) <= self._farthest)
-        following = torch.where((far | (self._rest > 0))[:, None], plain, mixed)
+        self._mixed = ~(far | bad | (self._rest > 0))
+        following = torch.where(self._mixed[:, None], mixed, plain)
         state.x = torch.where(bad[:, None], self._plain, following)
         self._last = (log_u, x)
         self._plain = torch.where(bad[:, None], self._plain, plain)
