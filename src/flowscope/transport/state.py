@@ -12,6 +12,7 @@ from flowscope.transport.problem import Problem
 
 __all__ = ["Scaling"]
 
+_NEAR = 3.0  # multiples of the reach up to which sums are still numbers
 _CARRIED = (
     *("log_a", "log_b", "weight_a", "weight_b", "wanted_a", "wanted_b", "scale"),
     *("live_rows", "live_columns"),
@@ -44,7 +45,7 @@ class Scaling:
         self.weight_a, self.weight_b = self.log_a - largest_a.log(), self.log_b - largest_b.log()
         self.wanted_a, self.wanted_b = self.log_a - self.scale.log(), self.log_b - self.scale.log()
         # exponents this far out of range can be lost without being seen
-        self.reach = 25.0 if g.dtype == torch.float32 else 200.0
+        self.reach = 30.0 if g.dtype == torch.float32 else 200.0
         self.normalise(g / epsilon[:, None])
 
     def normalise(self, given: Float[Tensor, "B m"]) -> None:
@@ -119,9 +120,13 @@ class Scaling:
 
     def hold(self) -> bool:
         """Absorb scalings that grew past what the dtype can hold; say whether it did."""
-        if bool((self.x.abs().amax() <= self.reach) & (self.size.amax() <= self.reach)):
+        size = float(torch.maximum(self.x.abs().amax(), self.size.amax()))
+        if size <= self.reach:
             return False
-        self.renew()
+        if size <= _NEAR * self.reach:  # recentring is enough, and what was lost comes back
+            self.absorb(self.phi + self.log_u, self.psi + self.x)
+        else:
+            self.renew()
         return True
 
     def column_potential(self) -> Float[Tensor, "B m"]:

@@ -69,7 +69,7 @@ class Walk:
         if bool(bad.any()):
             self._memory.forget(bad)
         phi, psi = state.phi, state.psi
-        if state.hold():  # a new kernel after an exact sweep: carry what is remembered into it
+        if state.hold():  # a new kernel: carry what is remembered into its frame
             shift = psi - state.psi
             self._plain = torch.where(bad[:, None], state.x, self._plain + shift)
             self._last = (log_u + (phi - state.phi), x + shift)
