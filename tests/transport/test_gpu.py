@@ -26,7 +26,7 @@ def drawn(*shape, seed=0, dtype=torch.float64):
 
 def causal_problem():
     cost = drawn(8, 8).masked_fill(torch.ones(8, 8, dtype=torch.bool).triu(1), torch.inf)
-    return cost, torch.ones(8).double(), torch.linspace(1.6, 0.4, 8).double()
+    return cost, torch.ones(8).double(), torch.linspace(1.6, 0.4, 8, dtype=torch.float64)
 
 
 SOLVERS = {

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import ot
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -220,6 +219,8 @@ def _nested_cost(first: _Tree, second: _Tree, order: float) -> float:
 def _transport_cost(a: Array, b: Array, cost: Array) -> float:
     if len(a) == 1 or len(b) == 1:
         return float(a @ cost @ b)
+    import ot  # a second to import, and only needed here
+
     value, log = ot.emd2(a, b, cost, log=True, check_marginals=False)
     if log["warning"] is not None:
         raise ConvergenceError(

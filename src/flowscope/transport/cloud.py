@@ -22,7 +22,8 @@ from flowscope.transport.geometry import Geometry, log_sum
 
 __all__ = ["PointCloud"]
 
-_TILE = 2**20  # numbers of a tile: a few megabytes stay in cache
+_TILE = 2**20  # numbers of a tile: a few megabytes stay in cache,
+_ACCELERATOR_TILE = 2**26  # and an accelerator wants few large ones
 _SAMPLE = 512  # points a side that the median is read from
 
 
@@ -135,6 +136,9 @@ class PointCloud(Geometry):
         """The same costs with rows and columns exchanged."""
         return self._of(self.y, self.x, self.exponent)
 
+    def _tile(self) -> int:
+        return _TILE if self.device.type == "cpu" else _ACCELERATOR_TILE
+
     def _cost(self, x: Tensor, y: Tensor) -> Tensor:
         distance = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
         return distance.pow(self.exponent) / self.exponent
@@ -182,8 +186,8 @@ class PointCloud(Geometry):
         self, phi: Tensor, psi: Tensor, epsilon: Tensor
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         """Exponents φ_i + ψ_j − C_ij/ε of a flat batch by tiles; each lives until the next."""
-        B, columns = len(psi), min(self.m, 4096)
-        rows = max(1, min(self.n, _TILE // (B * columns)))
+        B, columns = len(psi), min(self.m, 4096 * max(1, self._tile() // _TILE))
+        rows = max(1, min(self.n, self._tile() // (B * columns)))
         ends = [
             [slice(at, min(at + step, size)) for at in range(0, size, step)]
             for size, step in ((self.n, rows), (self.m, columns))
@@ -205,7 +209,7 @@ class PointCloud(Geometry):
     def _by_rows(self, function: Callable[..., Tensor], *of_rows: Tensor, gradient: bool) -> Tensor:
         """Concatenate a function of blocks of rows; in backward each block is computed anew."""
         B = max(1, self.x[..., 0, 0].numel())
-        size = max(1, _TILE // (B * self.m))
+        size = max(1, self._tile() // (B * self.m))
         axis = len(self.batch)
         splits = [torch.split(tensor, size, axis) for tensor in (self.x, *of_rows)]
         blocks = list(zip(*splits, strict=True))
