@@ -115,7 +115,7 @@ def test_common_support_renormalises_and_tells_what_was_kept():
 
 def test_rows_without_common_support_are_undefined_not_zero():
     shared = common_support([1.0, 0.0], [0.0, 1.0])
-    assert np.isnan(shared.p).all()
+    assert shared.p.isnan().all()
     found = curvature(np.eye(2), 1 - np.eye(2), np.array([[0, 1]]))
     assert found.kappa.isnan().all()
 

@@ -21,8 +21,9 @@ from flowscope.errors import ConvergenceError, InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_probabilities, as_reals, refuse
 from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Coupling, Status
-from flowscope.transport.entropic import Options, sinkhorn
+from flowscope.transport.entropic import sinkhorn
 from flowscope.transport.geometry import Geometry, as_geometry
+from flowscope.transport.options import Options
 from flowscope.transport.problem import as_masses, strength
 
 __all__ = [
@@ -388,9 +389,8 @@ def _one_support(geometry: Geometry) -> Geometry:
 
 
 def _reached(bar: FreeBarycenter) -> str:
-    return (
-        f"residual {bar.residual:.3g} ({bar.iterations} moves, coupled to {bar.marginal_error:.3g})"
-    )
+    coupled = f"coupled to {bar.marginal_error:.3g}"
+    return f"residual {bar.residual:.3g} ({bar.iterations} moves, {coupled})"
 
 
 def _judged(result: _Result, status: Status, found: str, options: Options) -> _Result:

@@ -34,8 +34,9 @@ from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals
 from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Coupling
-from flowscope.transport.entropic import Options, Potentials, sinkhorn
+from flowscope.transport.entropic import sinkhorn
 from flowscope.transport.nystrom import NystromCoupling, nystrom_coupling
+from flowscope.transport.options import Options, Potentials
 from flowscope.transport.problem import log_mass
 
 __all__ = ["Bridge", "ForwardOperator", "bridge_path", "schroedinger_bridge"]
@@ -282,7 +283,7 @@ def schroedinger_bridge(
     rank
         Landmarks of the Nyström kernel.
     **options
-        :class:`~flowscope.transport.entropic.Options`: one of ``epsilon``, ``relative_epsilon``,
+        :class:`~flowscope.transport.options.Options`: one of ``epsilon``, ``relative_epsilon``,
         then ``tolerance`` and so on; ``initial=other.potentials`` starts from a neighbour.
 
     Raises

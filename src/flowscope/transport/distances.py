@@ -12,8 +12,9 @@ from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike
 from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Status
-from flowscope.transport.entropic import Options, sinkhorn
+from flowscope.transport.entropic import sinkhorn
 from flowscope.transport.geometry import CostMatrix, Geometry
+from flowscope.transport.options import Options
 from flowscope.transport.problem import strength
 
 __all__ = ["Divergence", "sinkhorn_divergence"]

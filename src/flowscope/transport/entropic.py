@@ -6,7 +6,7 @@ couplings whose rows are a; they differ in what they ask of the columns. See
 """
 
 from dataclasses import replace
-from typing import Literal, TypeAlias, TypedDict, Unpack
+from typing import TypeAlias, Unpack
 
 import torch
 from jaxtyping import Float
@@ -18,47 +18,15 @@ from flowscope.transport.coupling import Coupling
 from flowscope.transport.feasibility import causal, check_staircase
 from flowscope.transport.geometry import Geometry
 from flowscope.transport.gradients import with_gradient
+from flowscope.transport.options import Options, Potentials, settings_of
 from flowscope.transport.problem import Problem, as_problem, as_strength, log_mass
 from flowscope.transport.scaling import Settings, Solution, scaled
 
-__all__ = ["Options", "prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]
+__all__ = ["prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]
 
 _SINGLE_SWEEPS = 1_000  # sweeps after which single precision is not trusted to get there
 
 Cost: TypeAlias = Geometry | Tensor | ArrayLike
-Potentials: TypeAlias = tuple[Tensor, Tensor]
-
-
-class Options(TypedDict, total=False):
-    """What the iterative solvers share.
-
-    Attributes
-    ----------
-    epsilon, relative_epsilon
-        ε, absolute or in units of the median finite cost; exactly one of them.
-    tolerance
-        L1 marginal error, over the total mass, at which a problem is done; 1e-3.
-    max_iterations
-        Most sweeps, those of the annealing included; 10,000.
-    anneal
-        Approach a small ε from above; True. A warm start is not annealed.
-    acceleration
-        ``"auto"``: Anderson's, safeguarded, with five steps of memory, and Newton steps for small
-        matrices that a hundred sweeps have not finished. ``"anderson"`` alone, or ``None``.
-    initial
-        Potentials (f, g) to start from, for instance those of a neighbouring problem.
-    on_failure
-        ``"raise"`` a ConvergenceError that carries the coupling reached, or ``"return"`` it.
-    """
-
-    epsilon: float | Tensor | None
-    relative_epsilon: float | None
-    tolerance: float
-    max_iterations: int
-    anneal: bool
-    acceleration: Literal["auto", "anderson"] | None
-    initial: Potentials | None
-    on_failure: Literal["raise", "return"]
 
 
 def sinkhorn(
@@ -293,31 +261,8 @@ def _problem(
     )
 
 
-def _settings(options: Options) -> Settings:
-    tolerance, most = options.get("tolerance", 1e-3), options.get("max_iterations", 10_000)
-    acceleration = options.get("acceleration", "auto")
-    on_failure = options.get("on_failure", "raise")
-    if not tolerance > 0 or most < 1:
-        raise InvalidInputError(
-            f"tolerance must be positive and max_iterations at least 1; found {tolerance} and "
-            f"{most}."
-        )
-    if acceleration not in ("auto", "anderson", None) or on_failure not in ("raise", "return"):
-        raise InvalidInputError(
-            "acceleration must be 'auto', 'anderson' or None and on_failure 'raise' or 'return'; "
-            f"found {acceleration!r} and {on_failure!r}."
-        )
-    return Settings(
-        tolerance=tolerance,
-        max_iterations=most,
-        anneal=options.get("anneal", True),
-        accelerate=acceleration is not None,
-        newton=acceleration == "auto",
-    )
-
-
 def _solved(problem: Problem, options: Options, *, relaxation: Tensor | None) -> Coupling:
-    settings = _settings(options)
+    settings = settings_of(options)
     if problem.rounding() > settings.tolerance:
         problem = problem.to(torch.float64)
     start = _start(options.get("initial"), problem)

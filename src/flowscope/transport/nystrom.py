@@ -29,8 +29,9 @@ from flowscope.errors import ConvergenceError, FlowscopeError, InvalidInputError
 from flowscope.simplex.probability import ArrayLike
 from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Coupling
-from flowscope.transport.entropic import Options, sinkhorn
+from flowscope.transport.entropic import sinkhorn
 from flowscope.transport.geometry import Geometry
+from flowscope.transport.options import Options
 from flowscope.transport.problem import strength
 
 __all__ = ["KernelUsed", "NystromCloud", "NystromCoupling", "nystrom_coupling"]
@@ -308,7 +309,7 @@ def nystrom_coupling(
     rank
         Landmarks; see :class:`NystromCloud`.
     **options
-        :class:`~flowscope.transport.entropic.Options`.
+        :class:`~flowscope.transport.options.Options`.
 
     Raises
     ------
