@@ -13,7 +13,7 @@ from tests import oracles
 from torch.testing import assert_close
 
 from flowscope.errors import ConvergenceError, InvalidInputError
-from flowscope.transport.jko import jko_step_grid, jko_step_particles
+from flowscope.transport.jko import jko_step, jko_step_grid, jko_step_particles
 from flowscope.transport.line import ProximalLine, wasserstein_1d
 
 NU, TAU = 0.7, 0.5
@@ -323,3 +323,24 @@ def test_bad_particles_are_refused(particles, potential, options, message):
     arguments = {"step": 1.0, "diffusivity": 1.0, **options}
     with pytest.raises(InvalidInputError, match=message):
         jko_step_particles(particles, potential, **arguments)
+
+
+def test_one_name_serves_densities_and_particles():
+    grid = torch.linspace(-6, 6, 241, dtype=torch.float64)
+    density = torch.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
+    width = float(grid[1] - grid[0])
+    values = grid**2 / 2
+    found = jko_step(density, values, spacing=width, step=0.2, diffusivity=0.5)
+    same = jko_step_grid(density, values, spacing=width, step=0.2, diffusivity=0.5)
+    torch.testing.assert_close(found.state, same.state, rtol=0, atol=0)
+    cloud = grid[::8, None].clone()
+    moved = jko_step(cloud, lambda x: x.square().sum(-1) / 2, step=0.2, diffusivity=0.5)
+    alone = jko_step_particles(cloud, lambda x: x.square().sum(-1) / 2, step=0.2, diffusivity=0.5)
+    torch.testing.assert_close(moved.state, alone.state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("spacing", [None, 0.1])
+def test_a_state_and_a_potential_of_different_kinds_are_refused(spacing):
+    potential = [0.0, 0.0] if spacing is None else (lambda x: x.sum(-1))
+    with pytest.raises(InvalidInputError, match="matching pair"):
+        jko_step([1.0, 1.0], potential, spacing=spacing, step=0.1, diffusivity=1.0)

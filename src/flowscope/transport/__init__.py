@@ -33,7 +33,7 @@ from flowscope.transport.iterations import (
     sinkhorn_attention,
     unbalanced_attention,
 )
-from flowscope.transport.jko import JKOStep, jko_step_grid, jko_step_particles
+from flowscope.transport.jko import JKOStep, jko_step, jko_step_grid, jko_step_particles
 from flowscope.transport.line import wasserstein_1d
 from flowscope.transport.nystrom import NystromCloud, NystromCoupling, nystrom_coupling
 from flowscope.transport.rows import common_support, curvature, row_wasserstein
@@ -69,6 +69,7 @@ __all__ = [
     "free_barycenter",
     "gaussian_bridge",
     "gaussian_coupling",
+    "jko_step",
     "jko_step_grid",
     "jko_step_particles",
     "nystrom_coupling",

@@ -14,7 +14,7 @@ such. On particles the entropy is estimated, and the estimator is part of the st
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from flowscope.errors import ConvergenceError, InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 from flowscope.transport.line import EMPTY, ProximalLine
 
-__all__ = ["JKOStep", "jko_step_grid", "jko_step_particles"]
+__all__ = ["JKOStep", "jko_step", "jko_step_grid", "jko_step_particles"]
 
 Array = npt.NDArray[np.float64]
 Potential = Callable[[Tensor], Tensor]
@@ -182,6 +182,56 @@ def jko_step_particles(
     free = float(_values(potential, x).mean()) - nu * entropy
     objective = free + float((x - cloud).square().sum(-1).mean()) / (2 * tau)
     return _finished(x.to(y), objective, free, iterations, _relative(velocities), tolerance)
+
+
+def jko_step(
+    state: Tensor | ArrayLike,
+    potential: Potential | Tensor | ArrayLike,
+    *,
+    step: float,
+    diffusivity: float,
+    spacing: float | None = None,
+) -> JKOStep:
+    r"""One proximal step of entropy plus potential, from a density or from particles.
+
+    .. math:: \rho^+ = \arg\min_\rho \tfrac{1}{2\tau} W_2^2(\rho, \rho_0)
+              + \int U\,d\rho + \nu \int \rho\log\rho
+
+    Parameters
+    ----------
+    state
+        A density (n,) on cells of width ``spacing``, or particles (n, d) when no spacing is given.
+    potential
+        U: its values on the cells, or a function of points.
+    step, diffusivity
+        τ and ν, both positive.
+    spacing
+        Width of a cell; its presence says that the state is a density.
+
+    Raises
+    ------
+    InvalidInputError, ConvergenceError
+        As :func:`jko_step_grid` and :func:`jko_step_particles`, which it calls, and when a density
+        comes with a function or particles with values.
+
+    Examples
+    --------
+    >>> density, flat = [0.25, 0.75, 0.75, 0.25], [0.0, 0.0, 0.0, 0.0]
+    >>> moved = jko_step(density, flat, spacing=0.5, step=0.01, diffusivity=1.0)
+    >>> round(float(moved.state.sum() * 0.5), 9), bool(moved.state[1] < 0.75)
+    (1.0, True)
+    """
+    if callable(potential) != (spacing is None):
+        raise InvalidInputError(
+            "a density comes with spacing and the potential's values on its cells, particles with "
+            f"a function and no spacing; found spacing={spacing} and a potential that is "
+            f"{'a function' if callable(potential) else 'an array'}. Pass a matching pair."
+        )
+    if spacing is None:
+        move = cast(Potential, potential)
+        return jko_step_particles(state, move, step=step, diffusivity=diffusivity)
+    values = cast("Tensor | ArrayLike", potential)
+    return jko_step_grid(state, values, spacing=spacing, step=step, diffusivity=diffusivity)
 
 
 def _move_quantiles(
