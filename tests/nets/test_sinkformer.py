@@ -99,7 +99,7 @@ def test_gradients_are_those_of_finite_differences(hidden):
         named = dict(zip(names, weights, strict=True))
         return torch.func.functional_call(block, named, (x, padding))
 
-    torch.autograd.gradcheck(run, (x.requires_grad_(True), *values))
+    assert torch.autograd.gradcheck(run, (x.requires_grad_(True), *values))
 
 
 def test_it_learns_an_assignment_that_needs_attention():

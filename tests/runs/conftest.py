@@ -3,6 +3,7 @@
 import pytest
 from safetensors.torch import save_file
 from tests import models
+from tests.runs.prompts import TEXTS
 
 FOLDERS = ["gpt2", "llama", "gemma2", "bert", "t5", "vit", "dit", "sd3", "pixart", "bloom", "gptj"]
 
@@ -36,3 +37,12 @@ def tokenizer():
 
 
 __all__ = ["FOLDERS", "folders", "save_file", "tokenizer"]
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory):
+    """A small audit of the bundled model, one for each file: some tests write to its folder."""
+    import flowscope as fs
+
+    out = tmp_path_factory.mktemp("audit") / "run"
+    return fs.audit(texts=TEXTS, out=out, resamples=20, batch=2, control_prompts=2)

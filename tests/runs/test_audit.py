@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from tests import models
+from tests.runs.prompts import TEXTS
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError, RecordError
@@ -27,17 +28,6 @@ COLUMNS = {
     "agreement",
     "tail_mass",
 }
-TEXTS = [
-    "In the beginning was a word, and the word was with the reader of many books.",
-    "Natalia sold clips to 48 of her friends in April, and then she sold half as many in May.",
-    "To be, or not to be: that is the question that every schoolboy has to learn by heart.",
-]
-
-
-@pytest.fixture(scope="module")
-def audit(tmp_path_factory):
-    out = tmp_path_factory.mktemp("audit") / "run"
-    return fs.audit(texts=TEXTS, out=out, resamples=20, batch=2, control_prompts=2)
 
 
 def test_the_bundled_model_is_audited_by_default(audit):

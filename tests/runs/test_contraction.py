@@ -6,6 +6,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from tests import models
+from tests.runs.prompts import TEXTS
 
 import flowscope as fs
 from flowscope.evidence import SegmentEvidence, resampled_counts
@@ -18,18 +19,6 @@ from flowscope.runs.contraction import (
     evi_table,
     response_table,
 )
-
-TEXTS = [
-    "In the beginning was a word, and the word was with the reader of many books.",
-    "Natalia sold clips to 48 of her friends in April, and then she sold half as many in May.",
-    "To be, or not to be: that is the question that every schoolboy has to learn by heart.",
-]
-
-
-@pytest.fixture(scope="module")
-def audit(tmp_path_factory):
-    out = tmp_path_factory.mktemp("audit") / "run"
-    return fs.audit(texts=TEXTS, out=out, resamples=20, batch=2, control_prompts=2)
 
 
 def test_every_head_has_a_row_with_its_numbers(audit):

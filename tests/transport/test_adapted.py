@@ -262,7 +262,7 @@ def test_the_default_cell_is_the_one_stated():
         (np.full((2, 2), np.nan), np.zeros((2, 2)), {}, "x must be finite; found nan"),
         (np.zeros((2, 2)), np.zeros((2, 2)), {"order": 0.5}, "order must be .* found 0.5"),
         (np.zeros((2, 2)), np.zeros((2, 2)), {"cell": -1.0}, "cell must be .* found -1"),
-        (np.zeros((2, 2)), np.zeros((2, 2)), {"a": [0.5, 0.6]}, "totals must be 0; found 0.1"),
+        (np.zeros((2, 2)), np.zeros((2, 2)), {"a": [0.5, 0.6]}, "equal totals; found 1.1 and 1"),
     ],
 )
 def test_bad_paths_are_refused(x, y, options, message):

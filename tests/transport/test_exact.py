@@ -148,7 +148,7 @@ def test_large_costs_beside_masks_keep_their_digits():
         ([[0.0, math.nan]], None, None, "NaN"),
         ([[inf, inf], [0.0, 1.0]], None, None, "row 0 is masked everywhere"),
         ([[0.0, inf], [0.0, inf]], None, None, "column 1 is masked everywhere"),
-        ([[0.0, 1.0]], [0.5, 0.5], None, "1 rows"),
+        ([[0.0, 1.0]], [0.5, 0.5], None, "1 points"),
     ],
 )
 def test_bad_input_is_refused(cost, a, b, sentence):

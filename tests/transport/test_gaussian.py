@@ -314,7 +314,9 @@ def test_what_is_not_a_gaussian_is_refused(mean, covariance, message):
 
 def test_rounding_below_zero_is_not_refused():
     v = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
-    Gaussian(mean=[0.0] * 3, covariance=v.mT @ v)
+    covariance = v.mT @ v
+    assert torch.linalg.eigvalsh(covariance)[0] < 0, "else this shows nothing"
+    assert Gaussian(mean=[0.0] * 3, covariance=covariance).covariance.equal(covariance)
 
 
 @pytest.mark.parametrize(

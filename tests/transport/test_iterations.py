@@ -306,7 +306,7 @@ def test_online_gradients_are_those_of_finite_differences():
     keep, weights = torch.isfinite(z), logits(5, 5, seed=3)
     queries = torch.tensor([True, True, True, False, True])
     base = torch.where(keep, z, 0.0).requires_grad_(True)
-    torch.autograd.gradcheck(
+    assert torch.autograd.gradcheck(
         lambda x: weights * online_attention(x.masked_fill(~keep, -INF), 3, 2.0, queries=queries),
         (base,),
     )
@@ -355,7 +355,7 @@ def test_a_batch_member_without_any_live_pair_is_zero():
 @pytest.mark.parametrize("kind", FAMILY)
 def test_gradients_are_those_of_finite_differences(kind):
     z = logits(3, 4).requires_grad_(True)
-    torch.autograd.gradcheck(lambda x: FAMILY[kind](x, 3), (z,))
+    assert torch.autograd.gradcheck(lambda x: FAMILY[kind](x, 3), (z,))
 
 
 def test_gradients_are_finite_through_masks_and_padding():
@@ -370,7 +370,7 @@ def test_gradients_are_finite_through_masks_and_padding():
         return (weights * unbalanced_attention(
             x.masked_fill(~keep, -INF), 3, 4.0, queries=queries)).sum()  # fmt: skip
 
-    torch.autograd.gradcheck(loss, (base,))
+    assert torch.autograd.gradcheck(loss, (base,))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

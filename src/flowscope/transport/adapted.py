@@ -29,7 +29,8 @@ from torch import Tensor
 from flowscope.errors import ConvergenceError, InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 from flowscope.transport.gaussian import Gaussian
-from flowscope.transport.line import as_masses, check_totals, wasserstein_1d
+from flowscope.transport.line import wasserstein_1d
+from flowscope.transport.masses import as_masses, rounding_unit, same_total
 
 __all__ = ["AdaptedDistance", "adapted_wasserstein", "adapted_wasserstein_gaussian"]
 
@@ -88,7 +89,7 @@ def adapted_wasserstein(
     Notes
     -----
     Exact for the (gridded) trees. One transport problem per pair of nodes: quantile matching in the
-    last step if d = 1, POT's network simplex elsewhere (about 0.1 ms each). Nodes are identified by
+    last step if d = 1, POT's network simplex elsewhere. Nodes are identified by
     equal values of the whole past. No slopes. The rate in N is that of Backhoff et al. (2022),
     Thm 1.5, for laws with compact support and Lipschitz kernels; the default scale s is ours.
 
@@ -108,9 +109,9 @@ def adapted_wasserstein(
             "x and y must have the same steps and dimension; found (T, d) = "
             f"{tuple(first.shape[1:])} and {tuple(second.shape[1:])}. Cut both to common ones."
         )
-    masses = [as_masses(w, p[:, 0, 0], name) for w, p, name in ((a, first, "a"), (b, second, "b"))]
-    rounding = max(torch.finfo(m.dtype).eps for m in masses)
-    check_totals(masses[0].double(), masses[1].double(), rounding)
+    laws = ((a, first, "a"), (b, second, "b"))
+    masses = [as_masses(w, name, len(p), p) for w, p, name in laws]
+    same_total(masses[0], masses[1], sum(rounding_unit(w, p.dtype) for w, p, _ in laws))
     cell = _default_cell(first, second) if cell is None else cell
     if not 0 <= cell < float("inf"):
         raise InvalidInputError(f"cell must be finite and >= 0; found {cell:.6g}. Use 0 for trees.")

@@ -23,8 +23,9 @@ from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Coupling, Status
 from flowscope.transport.entropic import sinkhorn
 from flowscope.transport.geometry import Geometry, as_geometry
+from flowscope.transport.masses import as_masses
 from flowscope.transport.options import Options
-from flowscope.transport.problem import as_masses, strength
+from flowscope.transport.problem import strength
 
 __all__ = [
     "BarycenterDrift",
@@ -381,9 +382,8 @@ def _one_support(geometry: Geometry) -> Geometry:
     elif same:
         same = torch.allclose(C := geometry.dense().detach(), C.mT, rtol=1e-6, atol=0.0)
     if not same:
-        found = (
-            f"another of shape {(*geometry.batch, geometry.n, geometry.m)}; PointCloud(x) is one"
-        )
+        shape = (*geometry.batch, geometry.n, geometry.m)
+        found = f"another of shape {shape}; PointCloud(x) is one"
         raise InvalidInputError(f"cost must be one finite symmetric matrix (n, n); found {found}.")
     return geometry
 

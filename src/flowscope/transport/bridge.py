@@ -35,9 +35,9 @@ from flowscope.simplex.probability import ArrayLike, as_reals
 from flowscope.transport.cloud import PointCloud
 from flowscope.transport.coupling import Coupling
 from flowscope.transport.entropic import sinkhorn
+from flowscope.transport.masses import log_mass
 from flowscope.transport.nystrom import NystromCoupling, nystrom_coupling
 from flowscope.transport.options import Options, Potentials
-from flowscope.transport.problem import log_mass
 
 __all__ = ["Bridge", "ForwardOperator", "bridge_path", "schroedinger_bridge"]
 

@@ -1,7 +1,7 @@
 r"""A coupling and how right it is: what every solver of the family returns."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals
 from flowscope.transport.geometry import Geometry
-from flowscope.transport.problem import log_mass, once
+from flowscope.transport.masses import log_mass
+from flowscope.transport.problem import once
 
 __all__ = ["Coupling", "ExactCoupling", "Status"]
 
@@ -211,13 +212,4 @@ class ExactCoupling(Coupling):
 
     def transposed(self) -> "ExactCoupling":
         """The same masses with rows and columns exchanged."""
-        return replace(
-            self,
-            geometry=self.geometry.transposed(),
-            a=self.b,
-            b=self.a,
-            f=self.g,
-            g=self.f,
-            relaxed_axis=-3 - self.relaxed_axis,
-            masses=self.masses.mT,
-        )
+        return replace(cast(ExactCoupling, super().transposed()), masses=self.masses.mT)

@@ -18,8 +18,9 @@ from flowscope.transport.coupling import Coupling
 from flowscope.transport.feasibility import causal, check_staircase
 from flowscope.transport.geometry import Geometry
 from flowscope.transport.gradients import with_gradient
+from flowscope.transport.masses import log_mass
 from flowscope.transport.options import Options, Potentials, settings_of
-from flowscope.transport.problem import Problem, as_problem, as_strength, log_mass
+from flowscope.transport.problem import Problem, as_problem, as_strength
 from flowscope.transport.scaling import Settings, Solution, scaled
 
 __all__ = ["prescribed", "semi_relaxed", "sinkhorn", "unbalanced"]

@@ -1,4 +1,8 @@
-"""Masks that grow row by row, and whether masses fit through them."""
+"""Masks that grow row by row, and whether masses fit through them.
+
+The iterations of attention ask the same of unit rows over interval masks, where two prefix sums
+do (`iterations`); here masses are weighted and masks any nested ones.
+"""
 
 import torch
 from torch import Tensor

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flowscope.transport.problem import Problem, log_mass, once
+from flowscope.transport.masses import log_mass
+from flowscope.transport.problem import Problem, once
 
 __all__ = ["with_gradient"]
 

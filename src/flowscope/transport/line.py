@@ -16,8 +16,9 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.transport.masses import as_masses, rounding_unit, same_total
 
-__all__ = ["EMPTY", "ProximalLine", "as_masses", "check_totals", "wasserstein_1d"]
+__all__ = ["EMPTY", "ProximalLine", "wasserstein_1d"]
 
 Array = npt.NDArray[np.float64]
 
@@ -68,15 +69,18 @@ def wasserstein_1d(
             f"order must be finite and >= 1; found {order:.6g}. Below 1 sorting is not optimal."
         )
     left, right = _as_atoms(x, "x"), _as_atoms(y, "y")
-    masses_a, masses_b = as_masses(a, left, "a"), as_masses(b, right, "b")
+    masses_a = as_masses(a, "a", left.shape[-1], left)
+    masses_b = as_masses(b, "b", right.shape[-1], right)
     dtype = left.dtype
     for other in (right, masses_a, masses_b):
         dtype = torch.promote_types(dtype, other.dtype)
     masses_a, masses_b = masses_a.double(), masses_b.double()
-    total = check_totals(masses_a, masses_b, torch.finfo(dtype).eps)
     batch = _common_batch([left, right, masses_a, masses_b])
-    left, levels_a = _quantiles(left.double().expand(*batch, -1), masses_a.expand(*batch, -1))
-    right, levels_b = _quantiles(right.double().expand(*batch, -1), masses_b.expand(*batch, -1))
+    unit = rounding_unit(a, dtype) + rounding_unit(b, dtype)
+    masses_a, masses_b = masses_a.expand(*batch, -1), masses_b.expand(*batch, -1)
+    masses_b, total = masses_b * same_total(masses_a, masses_b, unit), masses_a.sum(-1)
+    left, levels_a = _quantiles(left.double().expand(*batch, -1), masses_a)
+    right, levels_b = _quantiles(right.double().expand(*batch, -1), masses_b)
     levels = torch.cat([levels_a, levels_b], -1).sort(-1).values
     width = torch.diff(levels, dim=-1, prepend=torch.zeros_like(levels[..., :1]))
     width = width.where(width > levels.shape[-1] * torch.finfo(width.dtype).eps, 0.0)
@@ -84,42 +88,10 @@ def wasserstein_1d(
     gap = gap.where(width > 0, 0.0)
     # Powers are taken of gaps relative to the widest, so that no order overflows.
     widest = gap.detach().amax(-1)
-    unit = widest.where(widest > 0, 1.0)
-    power = (width * (gap / unit[..., None]) ** order).sum(-1) * total.expand(batch)
+    size = widest.where(widest > 0, 1.0)
+    power = (width * (gap / size[..., None]) ** order).sum(-1) * total
     live = (widest > 0) & (power > 0)
-    return (unit * power.where(live, 1.0) ** (1 / order)).where(live, 0.0).to(dtype)
-
-
-def as_masses(
-    a: Tensor | ArrayLike | None, x: Float[Tensor, "*batch n"], name: str
-) -> Float[Tensor, "*batch n"]:
-    """Read the masses of the atoms x: non-negative, one per atom; uniform of total one if None."""
-    n = x.shape[-1]
-    if a is None:
-        return torch.full((n,), 1 / n, dtype=x.dtype, device=x.device)
-    masses = as_reals(a, name, x.device)
-    bad = ~masses.isfinite() | (masses < 0)
-    refuse(bad, masses, f"{name} must be finite and >= 0", "Masses are not logits.")
-    if masses.ndim == 0 or masses.shape[-1] != n:
-        raise InvalidInputError(
-            f"{name} must hold one mass per atom, {n} on its last axis; found shape "
-            f"{tuple(masses.shape)}. Put the atoms on the last axis."
-        )
-    return masses
-
-
-def check_totals(
-    a: Float[Tensor, "*batch n"], b: Float[Tensor, "*batch m"], epsilon: float
-) -> Float[Tensor, "*batch"]:
-    """Total mass of both laws; raise unless they agree within the rounding of their entries."""
-    first, second = a.sum(-1), b.sum(-1)
-    refuse(first <= 0, first, "the total mass must be > 0", "Drop empty laws first.")
-    off = first - second
-    rounding = 4 * max(a.shape[-1], b.shape[-1]) ** 0.5 * epsilon * first.abs()
-    todo = "Divide each by its sum, or pass both masses."
-    expected = "both laws must have the same total mass; the difference of totals must be 0"
-    refuse(off.abs() > rounding, off, expected, todo)
-    return first
+    return (size * power.where(live, 1.0) ** (1 / order)).where(live, 0.0).to(dtype)
 
 
 def _as_atoms(x: Tensor | ArrayLike, name: str) -> Float[Tensor, "*batch n"]:

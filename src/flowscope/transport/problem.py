@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.simplex.probability import ArrayLike, refuse
 from flowscope.transport.geometry import Geometry, as_geometry
+from flowscope.transport.masses import as_masses, rounding_unit, same_total
 
-__all__ = ["Problem", "as_masses", "as_problem", "as_strength", "log_mass", "once", "strength"]
+__all__ = ["Problem", "as_problem", "as_strength", "once", "strength"]
 
 _OTHER = {"row": "column", "column": "row"}
 
@@ -93,7 +94,7 @@ def as_problem(
         geometry = geometry.expand(batch)
     wa, wb = wa.to(dtype).expand(*batch, geometry.n), wb.to(dtype).expand(*batch, geometry.m)
     if balanced:
-        wb = wb * _same_total(wa, wb, _unit(a, dtype) + _unit(b, dtype))
+        wb = wb * same_total(wa, wb, rounding_unit(a, dtype) + rounding_unit(b, dtype))
     _check_reach(geometry, wa, wb, "row")
     if balanced:
         _check_reach(geometry.transposed(), wb, wa, "column")
@@ -103,51 +104,6 @@ def as_problem(
         b=wb,
         epsilon=as_strength(strength(geometry, epsilon, relative_epsilon), batch, "epsilon"),
     )
-
-
-def as_masses(
-    x: Tensor | ArrayLike | None, name: str, size: int, geometry: Geometry
-) -> Float[Tensor, "*batch n"]:
-    """Read masses: finite, not negative, not all zero; None means uniform of total one."""
-    if x is None:
-        return torch.full((size,), 1 / size, dtype=geometry.dtype, device=geometry.device)
-    w = as_reals(x, name, geometry.device)
-    if w.ndim == 0 or w.shape[-1] != size:
-        axis = "rows" if name == "a" else "columns"
-        raise InvalidInputError(
-            f"{name} must hold one mass for each of the cost's {size} {axis} on its last axis; "
-            f"found shape {tuple(w.shape)}. Check the order of a and b."
-        )
-    refuse(~w.isfinite(), w, f"{name} must be finite", "Look for the overflow upstream.")
-    refuse(w < 0, w, f"{name} must have no negative mass", "Clip or shift on purpose first.")
-    refuse(
-        w.sum(-1) <= 0,
-        w.sum(-1),
-        f"{name} must hold some mass in every problem",
-        "Drop empty problems from the batch.",
-    )
-    return w
-
-
-def _unit(x: Tensor | ArrayLike | None, dtype: torch.dtype) -> float:
-    """Rounding unit of the dtype that masses came in."""
-    return torch.finfo(x.dtype if isinstance(x, Tensor) else dtype).eps
-
-
-def _same_total(a: Tensor, b: Tensor, unit: float) -> Float[Tensor, "*batch 1"]:
-    """Factor that brings b to the total of a: one within rounding, else it raises."""
-    first, second = (w.detach().double().sum(-1) for w in (a, b))
-    off = (first - second).abs() / first
-    size = max(a.shape[-1], b.shape[-1])
-    bound = min(unit * (max(size**0.5, 4.0) + size / 8), 0.5)
-    if not bool((off <= bound).all()):
-        place = tuple((off > bound).nonzero()[0].tolist())
-        at = f" in problem {place}" if place else ""
-        raise InvalidInputError(
-            f"a and b must have equal totals; found {first[place].item():.9g} and "
-            f"{second[place].item():.9g}{at}. Divide each by its sum, or use unbalanced transport."
-        )
-    return (first / second).to(b.dtype)[..., None]
 
 
 def _check_reach(geometry: Geometry, masses: Tensor, others: Tensor, side: str) -> None:
@@ -208,12 +164,6 @@ def strength(
         "Most costs are zero: pass an absolute epsilon.",
     )
     return value * median
-
-
-def log_mass(w: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """Logarithm of masses; −∞, and no slope, where there is none."""
-    empty = w.detach() <= 0
-    return w.masked_fill(empty, 1.0).log().masked_fill(empty, -torch.inf)
 
 
 class _Once(torch.autograd.Function):

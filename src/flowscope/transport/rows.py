@@ -65,8 +65,8 @@ def row_wasserstein(
     -----
     One network simplex (POT) per pair, in float64, on the atoms that carry mass. $W_1$ depends on
     $p - q$ alone: mass that both rows have stays where it is, so only the excess of each is moved.
-    That does not hold for $W_2$. About 0.1 ms for 64 points, growing a little faster than n². POT
-    keeps the interpreter locked, so threads do not help.
+    That does not hold for $W_2$. The cost grows a little faster than n². POT keeps the interpreter
+    locked, so threads do not help.
 
     Examples
     --------
