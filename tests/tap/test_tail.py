@@ -126,3 +126,17 @@ def test_a_widened_tail_reads_half_precision_states_in_float32(name):
     torch.testing.assert_close(found, rounded, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
     assert torch.equal(exact.widened().rows(hidden[-1]), exact.rows(hidden[-1]))
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+@torch.no_grad()
+def test_a_linear_output_is_the_tail_in_two_parts(name):
+    _, hidden, tail = _tapped(*models.READABLE[name]())
+    output = tail.linear_output()
+    logits = output.states(hidden[-1]) @ output.weight.mT + output.bias
+    torch.testing.assert_close(logits, tail.rows(hidden[-1]), rtol=1e-5, atol=2e-6)
+
+
+def test_a_soft_capped_output_is_not_linear():
+    _, _, tail = _tapped(*models.READABLE["gemma2"]())
+    assert "not a product" in tail.linear_output().reason

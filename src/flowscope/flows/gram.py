@@ -6,8 +6,11 @@ r"""Squared steps of the logits without the logits, when the output is linear.
 x being the state that the output matrix U multiplies (after the final norm) and U_c that matrix
 with its mean over the vocabulary taken out, which is the centring of the logits. G is formed once;
 each step then costs d² instead of V·d. A bias of the output drops out of a step; a soft-cap does
-not, and needs the logits.
+not, and needs the logits. The principal axes of centred logits are found the same way: they lie in
+the span of U_c, so a problem of d coordinates gives them.
 """
+
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Float64
@@ -16,7 +19,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import as_reals, refuse
 
-__all__ = ["centred_gram", "quadratic_variation_gram"]
+__all__ = ["PrincipalAxes", "centred_gram", "principal_axes", "quadratic_variation_gram"]
 
 # So many numbers of the matrix are widened to float64 at a time.
 _WIDENED = 2**23
@@ -94,3 +97,69 @@ def quadratic_variation_gram(
         )
     found: Tensor = torch.linalg.vecdot(moved @ gram.to(moved), moved)
     return found
+
+
+class PrincipalAxes(NamedTuple):
+    """Principal axes of centred logits, as they act on the states that make them.
+
+    ``reduction`` R gives coordinates y = Rᵀx, ``combination`` M the axes B = U_c M,
+    ``shares`` how much of the variance of the logits each axis holds.
+    """
+
+    reduction: Float64[Tensor, "d r"]
+    combination: Float64[Tensor, "d r"]
+    shares: Float64[Tensor, "r"]
+
+
+def principal_axes(
+    covariance: Float[Tensor, "d d"], gram: Float64[Tensor, "d d"], rank: int
+) -> PrincipalAxes:
+    r"""Leading principal axes of the centred logits of a linear output, without a logit.
+
+    .. math:: \operatorname{Cov}(z)\,B = B\Lambda, \quad B = U_c M, \quad B^\top B = 1, \quad
+              y = B^\top U_c x = M^\top G x
+
+    Parameters
+    ----------
+    covariance : of the states x.
+    gram : G, from :func:`centred_gram`.
+    rank : r, how many axes; fewer come back when the logits vary along fewer.
+
+    Raises
+    ------
+    InvalidInputError
+        If the shapes differ, the rank is not positive, or the logits do not vary.
+
+    Notes
+    -----
+    With G = L² the axes are those of L Cov(x) L, O(d³) in float64. Directions that hold less than
+    1e-12 of the variance are not axes but rounding.
+
+    Examples
+    --------
+    >>> U = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> axes = principal_axes(torch.diag(torch.tensor([3.0, 1.0])), centred_gram(U), 1)
+    >>> axes.shares
+    tensor([0.7500], dtype=torch.float64)
+    """
+    C = as_reals(covariance, "covariance").double()
+    if C.ndim != 2 or C.shape != gram.shape or rank < 1:
+        raise InvalidInputError(
+            f"covariance and gram must be of one shape [d, d] and rank at least 1; found "
+            f"{tuple(C.shape)}, {tuple(gram.shape)} and {rank}."
+        )
+    values, vectors = torch.linalg.eigh(gram.to(C))
+    kept = values > 1e-12 * values[-1]
+    root = vectors[:, kept] * values[kept].sqrt()
+    spread, turned = torch.linalg.eigh(root.mT @ C @ root)
+    total = spread.sum()
+    if not bool(total > 0):
+        raise InvalidInputError(
+            f"the logits must vary to have principal axes; found total variance {float(total):.3g}."
+            " Give more than one state."
+        )
+    few = int(min(rank, int((spread > 1e-12 * total).sum())))
+    leading = turned[:, -few:].flip(-1)
+    combination = (vectors[:, kept] / values[kept].sqrt()) @ leading
+    shares = spread[-few:].flip(-1) / total
+    return PrincipalAxes(root @ leading, combination, shares)

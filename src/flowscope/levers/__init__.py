@@ -5,5 +5,6 @@ from flowscope.levers.attention import (
     TransportAttention,
     transport_attention,
 )
+from flowscope.levers.refinement import refined
 
-__all__ = ["AttentionChange", "TransportAttention", "transport_attention"]
+__all__ = ["AttentionChange", "TransportAttention", "refined", "transport_attention"]

@@ -1,11 +1,13 @@
 """MEASURE: model streams in, mergeable tables of scalars out."""
 
 from flowscope.probes.attention import AttentionEntropyProbe
+from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
 from flowscope.probes.depth import DepthProbe, Rows, pooled_readout, positions_readout
 from flowscope.probes.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.hidden import HiddenProbe
 from flowscope.probes.inputs import AttentionInputs
+from flowscope.probes.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.response import Setting, altered, attention_output
 
@@ -17,6 +19,9 @@ __all__ = [
     "DepthProbe",
     "EvolutionProbe",
     "HiddenProbe",
+    "LogitCoordinates",
+    "LogitReadout",
+    "PathProbe",
     "Reducer",
     "Rows",
     "Setting",

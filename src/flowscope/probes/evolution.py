@@ -48,6 +48,7 @@ from flowscope.errors import TapError
 from flowscope.flows import Segment
 from flowscope.probes.curvature import hashed
 from flowscope.probes.depth import Rows
+from flowscope.probes.paths import sampled_rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.tap import BlockPass
 from flowscope.transport.rows import row_wasserstein
@@ -143,12 +144,7 @@ class EvolutionProbe(Reducer):
     def begin(self, rows: Rows) -> None:
         """A batch starts; its passes follow."""
         self._rows, self._states = rows, []
-        chosen = []
-        for prompt in np.unique(rows.prompt):
-            own = np.flatnonzero(rows.prompt == prompt)
-            order = np.argsort(hashed(int(prompt), rows.position[own]), kind="stable")
-            chosen.append(own[order[: self._positions]])
-        self._chosen = np.sort(np.concatenate(chosen))
+        self._chosen = sampled_rows(rows, self._positions)
 
     def update(self, event: BlockPass) -> None:
         """One block of the batch; the first one also gives layer 0."""

@@ -16,10 +16,12 @@ from flowscope.errors import InvalidInputError
 from flowscope.records import Unavailable
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, mapped, tensors_in
 
-__all__ = ["Tail", "tail_of"]
+__all__ = ["LinearOutput", "Tail", "tail_of"]
 
 # Replays repeat the same operations; a different batching of a matrix product reorders its sums.
 _TOLERANCE = 32.0
+# What may follow an output product without changing what it says.
+_CASTS = {"to", "float", "contiguous"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,6 +78,32 @@ class Tail:
             *hidden.shape[:-1], self.width
         )
 
+    def linear_output(self) -> "LinearOutput | Unavailable":
+        """The tail in two parts, when its last operation is a product with a weight."""
+        if not self.positionwise:
+            return Unavailable("the tail mixes positions")
+        return self._program.split()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearOutput:
+    """A tail that ends in z = U x + c: the product, and what leads to it.
+
+    Attributes
+    ----------
+    weight, bias
+        U ``[V, d]`` and c ``[V]``, c zero where the model has none.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    _program: "_Program"
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """The states x that U multiplies, of each row of ``[..., d]``."""
+        rows = self._program.run(hidden.reshape(-1, 1, hidden.shape[-1]))
+        return rows.reshape(*hidden.shape[:-1], rows.shape[-1])
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Program:
@@ -99,6 +127,28 @@ class _Program:
             for ref, c in self.constants.items()
         }
         return replace(self, steps=tuple(steps), constants=constants)
+
+    def split(self) -> LinearOutput | Unavailable:
+        """The program up to its last product, and that product; nothing but casts may follow."""
+        steps = list(self.steps)
+        while steps and (steps[-1].idle or steps[-1].func.__name__ in _CASTS):
+            steps.pop()
+        if not steps or steps[-1].func is not torch.nn.functional.linear:
+            return Unavailable("its last operation is not a product with a weight")
+        product = steps.pop()
+        given = [*product.args, *product.kwargs.values()]
+        x, weight = (part.value for part in given[:2])
+        bias = given[2].value if len(given) > 2 and given[2] is not None else None
+        if weight not in self.constants or (bias is not None and bias not in self.constants):
+            return Unavailable("its last product is with something the model computes")
+        U = self.constants[weight]
+        made = {ref for step in steps for ref in step.inputs}
+        kept = {ref: value for ref, value in self.constants.items() if ref in made}
+        return LinearOutput(
+            weight=U,
+            bias=U.new_zeros(len(U)) if bias is None else self.constants[bias],
+            _program=replace(self, steps=tuple(steps), constants=kept, end=x),
+        )
 
     def run(self, hidden: Tensor) -> Tensor:
         """The output for this hidden state; every value is dropped after its last use."""
