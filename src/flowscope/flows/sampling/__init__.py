@@ -1,0 +1,35 @@
+"""Samplers: paths of ODEs and SDEs, processes with equal marginals, and their weak error.
+
+A path is a value with a status. States carry their coordinates on the last axis; fields are
+functions of (t, x); noise comes from a ``torch.Generator``.
+"""
+
+from flowscope.flows.sampling.doubling import Doubling, step_doubling
+from flowscope.flows.sampling.family import FamilyMember, family_drift, score_to_velocity
+from flowscope.flows.sampling.ode import OdePath, ode_path
+from flowscope.flows.sampling.on_simplex import SimplexPath, simplex_flow
+from flowscope.flows.sampling.sde import SdePath, sde_path
+from flowscope.flows.sampling.weak_error import (
+    LinearWeakError,
+    Slope,
+    linear_weak_error,
+    weak_error_slope,
+)
+
+__all__ = [
+    "Doubling",
+    "FamilyMember",
+    "LinearWeakError",
+    "OdePath",
+    "SdePath",
+    "SimplexPath",
+    "Slope",
+    "family_drift",
+    "linear_weak_error",
+    "ode_path",
+    "score_to_velocity",
+    "sde_path",
+    "simplex_flow",
+    "step_doubling",
+    "weak_error_slope",
+]
