@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowscope import flows, levers, nets, records, simplex, tap, transport
-    from flowscope.runs import Audit, Loaded, audit, doctor, load
+    from flowscope.runs import Audit, Loaded, Reproduction, audit, doctor, load, reproduce
     from flowscope.tap import Tap
 
 __version__ = "0.1.0"
 __all__ = [
     "Audit",
     "Loaded",
+    "Reproduction",
     "Tap",
     "__version__",
     "audit",
@@ -26,13 +27,15 @@ __all__ = [
     "load",
     "nets",
     "records",
+    "reproduce",
     "simplex",
     "tap",
     "transport",
 ]
 
 # Torch and transformers take seconds to import, and `flowscope --help` needs neither.
-_HOME = {"Tap": "tap"} | dict.fromkeys(("Audit", "Loaded", "audit", "doctor", "load"), "runs")
+_RUNS = ("Audit", "Loaded", "Reproduction", "audit", "doctor", "load", "reproduce")
+_HOME = {"Tap": "tap"} | dict.fromkeys(_RUNS, "runs")
 _PACKAGES = {"flows", "levers", "nets", "records", "simplex", "tap", "transport"}
 
 

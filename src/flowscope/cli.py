@@ -239,6 +239,65 @@ def _show_audit(found: "Audit") -> None:
 
 
 @app.command()
+def reproduce(
+    study: Annotated[str, typer.Argument(help="Which experiment, e.g. track_t.")],
+    model: Model = None,
+    as_json: Json = False,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    text: Annotated[str | None, typer.Option(help="A text file, or a .jsonl of prompts.")] = None,
+    prompts: Annotated[int | None, typer.Option(help="How many prompts.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="How many tokens of each.")] = None,
+    out: Annotated[str | None, typer.Option(help="Folder for runs [out].")] = None,
+    device: Annotated[str | None, typer.Option(help="Where to load it, e.g. cuda:0.")] = None,
+) -> None:
+    """Run one experiment of the sources on MODEL and show what agrees with them.
+
+    Settings come from the study's YAML; --config takes another one, --set audit.seed=1 changes
+    one. The table of claims, every table behind it and report.html are in the run folder.
+    """
+    audit = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
+    with _told(as_json):
+        with Console(stderr=True).status("starting torch …"):
+            from flowscope.runs import reproduce as run
+        with _progress() as advance:
+            found = run(
+                study, model, progress=advance, file=config, overrides=overrides or (), **audit
+            )
+            advance("report", 0, 1)
+            found.audit.report()
+            advance("report", 1, 1)
+        document = found.to_json()
+    if as_json:
+        print(json.dumps(document, ensure_ascii=False))
+    else:
+        _show_claims(document)
+
+
+def _show_claims(document: dict[str, Any]) -> None:
+    console = Console()
+    measured = document["measured"]
+    console.print(
+        f"[bold]{escape(document['study'])}[/] on [bold]{escape(document['model'])}[/]  "
+        f"{measured['prompts']} prompts, {measured['tokens']} tokens"
+    )
+    colours = {"yes": "green", "no": "red"}
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("000 says", overflow="fold", ratio=3)
+    table.add_column("we measure", overflow="fold", ratio=4)
+    table.add_column("agrees?", overflow="fold", min_width=7)
+    for claim in document["claims"]:
+        colour = colours.get(claim["agrees"], "yellow")
+        says = (
+            f"[bold]{escape(claim['item'])}[/] ({escape(claim['where'])}): {escape(claim['says'])}"
+        )
+        table.add_row(says, escape(claim["measured"]), f"[{colour}]{claim['agrees']}[/]")
+        table.add_section()
+    console.print(table)
+    console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+@app.command()
 def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Rebuild report.html and the figures of RUN from its tables; no model is needed."""
     with _told(False):

@@ -100,9 +100,9 @@ def test_one_prompt_cannot_decide_locking():
 
 
 def test_what_was_not_measured_abstains_in_words():
-    verdict = not_measured("P4", "motion is transport")
+    verdict = not_measured("P4", "motion is transport", "the model pools")
     assert (verdict.name, verdict.decision, verdict.because) == (
         "P4",
         "abstains",
-        "not measured yet",
+        "the model pools",
     )

@@ -43,6 +43,19 @@ def test_states_are_steps_of_the_residual_branch():
 
 
 @torch.no_grad()
+def test_only_the_named_blocks_are_refined():
+    model, batch = models.llama()
+    chain, whole, part = _chain(model, batch), [], []
+    with refined(model, chain, 1, whole.append):
+        model(**batch, use_cache=False)
+    with refined(model, chain, 3, part.append, blocks=[1]):
+        model(**batch, use_cache=False)
+    assert len(part) == len(whole) + 2
+    assert_close(part[1], whole[1])
+    assert_close(part[2], whole[1] + (whole[2] - whole[1]) / 3)
+
+
+@torch.no_grad()
 def test_an_error_inside_puts_the_blocks_back():
     model, batch = models.llama()
     chain = _chain(model, batch)

@@ -65,7 +65,7 @@ def test_the_inequality_abstains_where_the_gate_does(audit):
     assert "by construction" in table.loc[14, "because"]
     assert (table["tokens"] + table["left_out"] == 2 * 4).all()
     names = [m.name for m in audit.run.read_measurements()]
-    assert names == ["EVI: share of steps", "EVI: share of steps, shuffled"]
+    assert names[:2] == ["EVI: share of steps", "EVI: share of steps, shuffled"]
 
 
 def test_a_run_again_gives_the_same_tables(audit):

@@ -1,5 +1,6 @@
 """JUDGE: intervals, nulls and gates; measurements in, verdicts out. Knows no model and no tap."""
 
+from flowscope.evidence.adequacy import judge_adequacy
 from flowscope.evidence.bootstrap import (
     Estimate,
     mean_over_prompts,
@@ -16,13 +17,16 @@ from flowscope.evidence.gates import (
     judge_variation,
     not_measured,
 )
+from flowscope.evidence.rotation import judge_rotation
 
 __all__ = [
     "VARIATION_THRESHOLD",
     "Estimate",
     "SegmentEvidence",
+    "judge_adequacy",
     "judge_curvature",
     "judge_locking",
+    "judge_rotation",
     "judge_variation",
     "mean_over_prompts",
     "median_over_prompts",

@@ -150,7 +150,7 @@ def judge_locking(
     )
 
 
-def not_measured(name: str, claim: str, reason: str = "not measured yet") -> Verdict:
+def not_measured(name: str, claim: str, reason: str) -> Verdict:
     """A verdict that abstains because nothing was measured."""
     return _abstention(name, claim, reason)
 

@@ -8,7 +8,7 @@ for any order of writes; scaling the two apart has another limit, in which the f
 longer sees what attention has just written.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -27,9 +27,14 @@ Watch = Callable[[Tensor], None]
 
 @contextmanager
 def refined(
-    model: nn.Module, chain: Chain, n: int, watch: Watch = lambda hidden: None
+    model: nn.Module,
+    chain: Chain,
+    n: int,
+    watch: Watch = lambda hidden: None,
+    *,
+    blocks: Collection[int] | None = None,
 ) -> Iterator[nn.Module]:
-    """Run every block of a chain n times with a branch of 1/n, until the block is left.
+    """Run blocks of a chain n times with a branch of 1/n, until the ``with`` block is left.
 
     Parameters
     ----------
@@ -39,6 +44,8 @@ def refined(
         How many steps replace one block.
     watch
         Told the hidden state before the first step of the chain and after every step, in order.
+    blocks
+        Which blocks are refined, by index; all when none are named. The others run once.
 
     Raises
     ------
@@ -72,14 +79,15 @@ def refined(
             hidden = given[stream]
             if module is modules[first] and calls % len(chain) == 0:
                 watch(hidden)
+            times = n if blocks is None or calls % len(chain) in blocks else 1
             calls += 1
-            for _ in range(n):
+            for _ in range(times):
                 output = original(
                     *mapped(args, Tensor, _swap(given[stream], hidden)),
                     **mapped(kwargs, Tensor, _swap(given[stream], hidden)),
                 )
                 reached = outputs_in(output)[place]
-                hidden = reached if n == 1 else hidden + (reached - hidden) / n
+                hidden = reached if times == 1 else hidden + (reached - hidden) / times
                 watch(hidden)
             return mapped(output, Tensor, _swap(reached, hidden))
 

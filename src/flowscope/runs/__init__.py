@@ -7,6 +7,8 @@ from flowscope.runs.config import AuditConfig, Config, DoctorConfig
 from flowscope.runs.doctor import Examination, Obstacle, doctor, examined
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Kind, Loaded, load, weight_hash
+from flowscope.runs.reproduction import Reproduction, reproduce, reproduced
+from flowscope.runs.studies import TrackT, studies, study_file
 
 __all__ = [
     "Audit",
@@ -18,6 +20,8 @@ __all__ = [
     "Kind",
     "Loaded",
     "Obstacle",
+    "Reproduction",
+    "TrackT",
     "audit",
     "audited",
     "bundled_models",
@@ -27,6 +31,10 @@ __all__ = [
     "examined",
     "load",
     "rebuilt",
+    "reproduce",
+    "reproduced",
     "sample_inputs",
+    "studies",
+    "study_file",
     "weight_hash",
 ]

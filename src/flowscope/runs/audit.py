@@ -17,12 +17,12 @@ from flowscope.nets import bundled_path
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.report import render
 from flowscope.runs.auditor import Auditor, Progress
-from flowscope.runs.batches import packaged_texts, prompts_of, read_texts
+from flowscope.runs.batches import Prompts, packaged_texts, prompts_of, read_texts
 from flowscope.runs.comparison import Comparison, compared
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.loading import Loaded, load
 
-__all__ = ["Audit", "audit", "audited", "compared_folders", "rebuilt"]
+__all__ = ["Audit", "audit", "audited", "compared_folders", "prepared", "rebuilt"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,12 +160,18 @@ def audit(
 
 def audited(config: AuditConfig, progress: Progress | None = None) -> Audit:
     """The audit of a resolved configuration; what the command line runs."""
+    loaded, prompts = prepared(config)
+    return Audit(run=Auditor(loaded, prompts, config, None, progress).run())
+
+
+def prepared(config: AuditConfig) -> tuple[Loaded, Prompts]:
+    """The model and the prompts that a configuration names."""
     loaded = _loaded(config.model, config, None)
     texts, running, where = _texts(config)
     prompts = prompts_of(
         loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
     )
-    return Audit(run=Auditor(loaded, prompts, config, None, progress).run())
+    return loaded, prompts
 
 
 def _loaded(source: Any, config: AuditConfig, tokenizer: Any) -> Loaded:

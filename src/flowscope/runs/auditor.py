@@ -22,12 +22,13 @@ from flowscope.evidence import (
     resampled_counts,
 )
 from flowscope.flows import Segment, segments_of
-from flowscope.records import Manifest, Run, Unavailable, Verdict, library_versions
+from flowscope.records import Manifest, Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.records.files import remove_file
 from flowscope.runs import summary
 from flowscope.runs.batches import Batch, Prompts, batches_of
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction_stage import ContractionStage
+from flowscope.runs.flow_stage import FlowStage
 from flowscope.runs.loading import Loaded
 from flowscope.runs.measuring import (
     Measured,
@@ -70,7 +71,8 @@ class Auditor:
         self._progress = progress or (lambda stage, done, total: None)
         self._started = time.monotonic()
         self._written: set[str] = set()
-        self._few = replace(prompts, items=prompts.items[: config.control_prompts])
+        self._noted: list[Measurement] = []
+        self._few = prompts.first(config.control_prompts)
         self._fingerprint = self._content_hash()
         self._run = self._opened(self._own_folder() if folder is None else folder)
         self._counts = resampled_counts(len(prompts), resamples=config.resamples, seed=config.seed)
@@ -84,6 +86,7 @@ class Auditor:
             verdicts = self._output(found, layers)
         else:
             verdicts = self._hidden(found, layers)
+        self._run.write_measurements(self._noted)
         self._run.write_verdicts(verdicts)
         self._remove_stale()
         self._run.update_manifest(wall_time=time.monotonic() - self._started)
@@ -204,7 +207,8 @@ class Auditor:
             )
         path = self._contraction.output_path(evidence, segments)
         verdicts["P3"] = self._p3(found, control, path)
-        return [verdicts.get(name) or not_measured(name, _CLAIMS[name]) for name in _CLAIMS]
+        verdicts |= self._flow.verdicts(_CLAIMS, evidence)
+        return [verdicts[name] for name in _CLAIMS]
 
     @property
     def _model(self) -> nn.Module:
@@ -291,11 +295,25 @@ class Auditor:
         return ContractionStage(
             model=self._model,
             config=config,
-            run=self._run,
             counts=self._counts,
             few_counts=few,
             few_batches=self._few_batches,
             put=self._put,
+            note=self._noted.append,
+            progress=self._progress,
+        )
+
+    @property
+    def _flow(self) -> FlowStage:
+        return FlowStage(
+            model=self._model,
+            kind=self._loaded.kind,
+            prompts=self._prompts,
+            config=self._config,
+            counts=self._counts,
+            batches=lambda: batches_of(self._loaded, self._prompts, self._config.batch),
+            put=self._put,
+            note=self._noted.append,
             progress=self._progress,
         )
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,10 @@ class Prompts:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def first(self, count: int) -> "Prompts":
+        """The first few of them."""
+        return replace(self, items=self.items[:count])
 
     @property
     def tokens(self) -> int:

@@ -6,7 +6,7 @@ Unknown keys are refused with the nearest name; ``--set a.b=c`` overrides one va
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import (
@@ -68,6 +68,12 @@ class AuditConfig(Config):
     ``key_norms`` are swept on the ``control_prompts`` (1, the model itself, is always among them;
     empty leaves a sweep out), and the inequality along the output path is read at
     ``evi_positions`` tokens per prompt on the union of the ``evi_top`` outcomes of each layer.
+
+    For P1 and P4: the paths of ``flow_positions`` tokens per prompt are kept (0 leaves both out;
+    fewer when prompts are many), ``flow_close`` of them compared as whole laws. Drifts live in
+    ``flow_rank`` principal coordinates of the logits, and ``drift_features: rich`` lets them see
+    products of coordinates too. Rotation is read in ``rotation_rank`` coordinates at the
+    ``rotation_layers`` central layers, its intervals from ``rotation_resamples`` resamples.
     """
 
     model: str | None = None
@@ -85,6 +91,13 @@ class AuditConfig(Config):
     key_norms: tuple[NonNegativeFloat, ...] = (0.0, 0.5, 1.5, 2.0)
     evi_positions: int = Field(4, ge=0)
     evi_top: int = Field(8, ge=2)
+    flow_positions: int = Field(32, ge=0)
+    flow_close: int = Field(4, ge=1)
+    flow_rank: int = Field(64, ge=2)
+    drift_features: Literal["plain", "rich"] = "plain"
+    rotation_rank: int = Field(8, ge=2)
+    rotation_layers: int = Field(10, ge=1)
+    rotation_resamples: int = Field(1000, ge=20)
     out: str = "out"
     device: str | None = None
     dtype: str | None = None

@@ -18,6 +18,7 @@ from flowscope.probes import Arrays, Setting
 from flowscope.probes.curvature import LEFT_OUT
 from flowscope.probes.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.runs.intervals import bounds_of, single
 from flowscope.runs.summary import Counts
 
 __all__ = [
@@ -142,7 +143,7 @@ def contraction_of(
             name=n,
             values=np.asarray(value[0]),
             estimator=estimator,
-            interval=_single(percentile_interval(value, sample, counts)),
+            interval=single(percentile_interval(value, sample, counts)),
             **shown,  # type: ignore[arg-type]
         )
         for n, value, sample in ((name, point, draws), (null_name, under, under_draws))
@@ -151,22 +152,13 @@ def contraction_of(
     return Contraction(
         kappa=measurements[0],
         null=measurements[1],
-        effect=_single(percentile_interval(point - under, draws - under_draws, counts)),
+        effect=single(percentile_interval(point - under, draws - under_draws, counts)),
         heads=len(table),
         abstained=int((~speaking).sum()),
         random_weights=float(fresh.median())
         if fresh.notna().any()
         else Unavailable("the random-weights twin was not measured"),
     )
-
-
-def _single(interval: Interval | Unavailable) -> Interval | Unavailable:
-    if isinstance(interval, Unavailable):
-        return interval
-    low, high = (float(np.asarray(bound)[0]) for bound in (interval.low, interval.high))
-    if np.isnan(low):
-        return Unavailable("no resample gave a number")
-    return Interval(low=low, high=high, level=interval.level, method=interval.method)
 
 
 def response_table(
@@ -209,8 +201,8 @@ def _response_rows(
     ):
         points, interval = median_over_prompts(values, owner, counts)
         moved, moved_interval = median_over_prompts(changes, owner, counts)
-        low, high = _bounds(interval, len(points))
-        moved_low, moved_high = _bounds(moved_interval, len(points))
+        low, high = bounds_of(interval, len(points))
+        moved_low, moved_high = bounds_of(moved_interval, len(points))
         rows += [
             {
                 "kind": kind,
@@ -231,14 +223,6 @@ def _response_rows(
     return rows
 
 
-def _bounds(
-    interval: Interval | Unavailable, size: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if isinstance(interval, Unavailable):
-        return np.full(size, np.nan), np.full(size, np.nan)
-    return np.asarray(interval.low, np.float64), np.asarray(interval.high, np.float64)
-
-
 def evi_table(found: Arrays, evidence: Sequence[SegmentEvidence], counts: Counts) -> pd.DataFrame:
     """One row per step: slack, progress and the share of tokens that satisfy the inequality.
 
@@ -251,12 +235,12 @@ def evi_table(found: Arrays, evidence: Sequence[SegmentEvidence], counts: Counts
     for name in ("slack", "progress"):
         points, interval = median_over_prompts(found[f"evi_{name}_model"], prompt, counts)
         table[name] = points
-        table[f"{name}_low"], table[f"{name}_high"] = _bounds(interval, steps)
+        table[f"{name}_low"], table[f"{name}_high"] = bounds_of(interval, steps)
     for path in PATHS:
         label = "share" if path == "model" else f"share_{path}"
         points, interval = _share(_satisfied(found, path), prompt, counts)
         table[label] = points
-        table[f"{label}_low"], table[f"{label}_high"] = _bounds(interval, steps)
+        table[f"{label}_low"], table[f"{label}_high"] = bounds_of(interval, steps)
     known = np.isfinite(found["evi_progress_model"])
     table["energy_fell_share"] = _share(found["evi_fell_model"], prompt, counts)[0]
     table["kept_mass"] = _medians(found["evi_kept"][:, 1:])
@@ -320,7 +304,7 @@ def evi_share(
                 estimator="share of tokens and steps for which some step size satisfies the EVI",
                 dtype="float64",
                 seed=seed,
-                interval=_single(interval),
+                interval=single(interval),
             )
         )
     return measured[0], measured[1]

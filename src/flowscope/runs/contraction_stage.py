@@ -9,7 +9,7 @@ from torch import nn
 from flowscope.evidence import SegmentEvidence, judge_curvature, not_measured
 from flowscope.flows import Segment
 from flowscope.probes import Arrays, Setting
-from flowscope.records import Measurement, Run, Unavailable, Verdict
+from flowscope.records import Measurement, Unavailable, Verdict
 from flowscope.runs.batches import Batch
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction import (
@@ -31,23 +31,23 @@ class ContractionStage:
 
     Attributes
     ----------
-    model, config, run
-        What is audited, how, and where measurements go.
+    model, config
+        What is audited, and how.
     counts, few_counts
         Resampled prompts: all of them, and the few that sweeps and output path are read on.
     few_batches
         Those few, anew at every call.
-    put, progress
-        Takes a table by its name; is told (stage, done, total).
+    put, note, progress
+        Takes a table by its name; takes a measurement; is told (stage, done, total).
     """
 
     model: nn.Module
     config: AuditConfig
-    run: Run
     counts: Counts
     few_counts: Counts
     few_batches: Callable[[], Iterable[Batch]]
     put: Callable[[str, pd.DataFrame], None]
+    note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
 
     def verdict(
@@ -117,7 +117,8 @@ class ContractionStage:
         table = evi_table(found, evidence, self.few_counts)
         self.put("evi", table)
         share, null = evi_share(found, table, self.few_counts, config.seed)
-        self.run.write_measurements([share, null])
+        self.note(share)
+        self.note(null)
         if share.status != "ok":
             return ""
         beside = f" (shuffled: {float(null.numbers()):.0%})" if null.status == "ok" else ""
@@ -126,4 +127,4 @@ class ContractionStage:
 
     def no_output_path(self, reason: str) -> None:
         """Record that there is no output path to read, and why."""
-        self.run.write_measurements([Measurement.abstained("EVI", reason)])
+        self.note(Measurement.abstained("EVI", reason))

@@ -18,6 +18,7 @@ from flowscope.evidence import (
 from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.runs.intervals import single
 from flowscope.simplex import locking_bound
 
 __all__ = [
@@ -101,10 +102,7 @@ def segment_statistics(
     each = relative_variation(depth["step_sq"][:, steps], depth["state_sq"][:, states])
     values = np.asarray(each, np.float64)[:, None]
     points, interval = median_over_prompts(values, depth["prompt"], counts)
-    if isinstance(interval, Interval):
-        low, high = (float(np.asarray(b)[0]) for b in (interval.low, interval.high))
-        interval = Interval(low=low, high=high, level=interval.level, method=interval.method)
-    return float(points[0]), interval, float((values > threshold).mean())
+    return float(points[0]), single(interval), float((values > threshold).mean())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,9 +170,6 @@ def _mean_correlation(
         return Measurement.abstained(name, "no prompt has spread in tail mass and movement")
     sums = np.where(known, each, 0.0)[:, None]
     points, interval = mean_over_prompts(sums, known[:, None].astype(float), counts)
-    if isinstance(interval, Interval):
-        low, high = (float(np.asarray(b)[0]) for b in (interval.low, interval.high))
-        interval = Interval(low=low, high=high, level=interval.level, method=interval.method)
     return Measurement(
         name=name,
         values=np.asarray(points[0]),
@@ -183,7 +178,7 @@ def _mean_correlation(
         estimator="mean over prompts of the Spearman correlation within a prompt",
         dtype="float64",
         seed=seed,
-        interval=interval,
+        interval=single(interval),
     )
 
 

@@ -1,0 +1,82 @@
+r"""The judgement of P1: whether a flow fitted on some prompts forecasts the layers of others.
+
+The number is the *skill* of the flow from the first state of a segment onward,
+$1 - \sum \mathrm{TV}(\text{flow}) / \sum \mathrm{TV}(\text{persistence})$ over held-out tokens and
+layers: 0 is no better than standing still, 1 is the model itself. What the coordinates cannot say
+bounds it: the skill of the true coordinates (the *floor*) stands beside it. Thresholds of the
+source are not used: its budget is above one on real vocabularies and cannot fail.
+"""
+
+from collections.abc import Mapping
+
+from flowscope.evidence.gates import not_measured
+from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
+
+__all__ = ["judge_adequacy"]
+
+_CLAIM = "a continuous flow fitted on some prompts predicts the layers of others"
+
+
+def judge_adequacy(
+    skill: Measurement,
+    *,
+    one_step: Measurement,
+    best: float,
+    segments: Mapping[str, str],
+    budget: str,
+) -> Verdict:
+    """P1: the flow's skill over persistence on held-out prompts.
+
+    Parameters
+    ----------
+    skill, one_step
+        Onward from the first state of each segment, and one layer ahead.
+    best
+        The skill of the true coordinates: what no drift in them can exceed.
+    segments
+        Layers of each segment that was judged, and the drift that was chosen there.
+    budget
+        What the finite-depth budget has to say, in words.
+    """
+    if skill.status != "ok":
+        return not_measured("P1", _CLAIM, skill.because)
+    value = float(skill.numbers())
+    decision, why = _decided(skill.interval)
+    where = ", ".join(f"{layers} ({drift})" for layers, drift in segments.items())
+    reason = (
+        f"held-out skill over persistence {value:+.1%} onward and {float(one_step.numbers()):+.1%} "
+        f"one layer ahead on {where}, of {best:.0%} that the coordinates allow; {why}"
+    )
+    return Verdict(
+        name="P1",
+        claim=_CLAIM,
+        statistic=skill,
+        null=_persistence(skill),
+        effect=value,
+        interval=skill.interval,
+        decision=decision,
+        because="; ".join(part for part in (reason, budget) if part),
+    )
+
+
+def _persistence(skill: Measurement) -> Measurement:
+    """Persistence is the baseline: its skill is zero by definition."""
+    return Measurement(
+        name="skill of persistence",
+        values=0.0,  # type: ignore[arg-type]
+        unit="1",
+        n=skill.n,
+        estimator="by definition",
+        dtype="float64",
+    )
+
+
+def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
+    if isinstance(interval, Unavailable):
+        return "abstains", interval.reason
+    low, high = float(interval.low), float(interval.high)
+    if low > 0:
+        return "holds", f"better than standing still (95 % interval {low:+.1%} … {high:+.1%})"
+    if high < 0:
+        return "fails", f"worse than standing still (95 % interval {low:+.1%} … {high:+.1%})"
+    return "abstains", f"no better than persistence can be told ({low:+.1%} … {high:+.1%})"

@@ -1,0 +1,258 @@
+r"""P1 on sampled paths: drifts fitted on half of the prompts, judged on the other half.
+
+Prompts are split in two; on each half every kind of drift is fitted to the one-step differences of
+the coordinates, and each half is forecast by the drift of the other. So every forecast is of a
+prompt the drift has not seen, and every prompt is forecast. Two horizons: one layer ahead, and from
+the first state of the segment to each later one, integrated by Dormand–Prince. A drift by nearest
+neighbours jumps where neighbours change, which an adaptive step would resolve one by one: it is
+integrated by Heun's method with a fixed step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.evidence import SegmentEvidence
+from flowscope.flows.drift import (
+    Drift,
+    DriftSample,
+    drift_sample,
+    instantaneous_sample,
+    neighbour_drift,
+    perceptron_drift,
+    ridge_drift,
+)
+from flowscope.flows.sampling import OdePath, ode_path
+from flowscope.probes import Arrays
+from flowscope.probes.coordinates import LogitCoordinates
+from flowscope.probes.forecasts import Forecast, forecast_errors
+from flowscope.records import Unavailable
+from flowscope.runs.paths import Paths
+
+__all__ = ["KINDS", "Adequacy", "forecasts_of", "halves"]
+
+KINDS = ("ridge", "neighbours", "perceptron")
+_FEWEST_PROMPTS = 10  # five folds in each half
+_HEUN_STEPS = 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Adequacy:
+    """One segment: how well drifts fitted on other prompts forecast its layers.
+
+    Attributes
+    ----------
+    segment
+        Which layers.
+    prompt
+        Of every token that was looked at in full.
+    errors
+        As `forecast_errors` gives them; besides the kinds of drift there is ``flow``, for each half
+        the kind with the least held-out error on the prompts it was fitted on.
+    chosen
+        That kind, of both halves.
+    fits
+        One row per half and kind: held-out error relative to zero drift, setting, status.
+    coordinates
+        The axes, and how much of the variance they hold.
+    y, predicted
+        True and forecast coordinates (onward) of those tokens, ``[n, steps, r]``.
+    stopped
+        Why the flow could not be integrated; empty when it could.
+    """
+
+    segment: SegmentEvidence
+    prompt: NDArray[np.int64]
+    errors: Arrays
+    chosen: tuple[str, str]
+    fits: list[dict[str, object]]
+    coordinates: LogitCoordinates
+    y: Float[Tensor, "n states r"]
+    predicted: Float[Tensor, "n steps r"]
+    stopped: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Half:
+    """One half of the prompts as it is forecast by drifts of the other."""
+
+    rows: Tensor
+    forecasts: dict[str, Forecast]
+    chosen: str
+    fits: list[dict[str, object]]
+    stopped: dict[str, str] = field(default_factory=dict)
+
+
+def halves(prompts: int, seed: int) -> NDArray[np.bool_]:
+    """Which prompts are in the second half: a random half, the same for every part of a run."""
+    order = np.random.default_rng(seed).permutation(prompts)
+    found: NDArray[np.bool_] = np.isin(np.arange(prompts), order[: prompts // 2])
+    return found
+
+
+@torch.no_grad()
+def forecasts_of(
+    paths: Paths,
+    segment: SegmentEvidence,
+    *,
+    rank: int,
+    rich: bool,
+    seed: int,
+    advance: Callable[[], None] = lambda: None,
+) -> Adequacy | Unavailable:
+    """Fit, integrate and compare on one segment, or why that cannot be done.
+
+    Parameters
+    ----------
+    paths, segment
+        Sampled paths, and the layers of a segment that passed P0.
+    rank
+        How many principal coordinates.
+    rich
+        Whether drifts also see products of coordinates (000 O.1).
+    seed
+        Of halves and networks.
+    advance
+        Told after each half.
+    """
+    prompts = int(paths.prompt.max()) + 1
+    if prompts < _FEWEST_PROMPTS:
+        return Unavailable(
+            f"a drift needs at least {_FEWEST_PROMPTS} prompts to be fitted and judged on others; "
+            f"there are {prompts}"
+        )
+    hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
+    try:
+        axes = paths.readout.coordinates(hidden.flatten(0, 1), rank)
+    except InvalidInputError as error:
+        return Unavailable(str(error))
+    y = axes.reduced(hidden)
+    times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
+    second = halves(prompts, seed)[paths.prompt]
+    close = np.isin(np.arange(len(paths.prompt)), paths.close)
+    parts = []
+    for judged in (second, ~second):
+        sample = _sample(y, times, paths, ~judged)
+        rows = torch.from_numpy(judged & close)
+        parts.append(_half(sample, y, times, rows, rich=rich, seed=seed))
+        advance()
+    return _joined(paths, segment, axes, y, parts)
+
+
+def _sample(y: Tensor, times: Tensor, paths: Paths, rows: NDArray[np.bool_]) -> DriftSample:
+    kept = torch.from_numpy(rows)
+    return drift_sample(y[kept], times, torch.from_numpy(paths.prompt[rows]))
+
+
+def _half(
+    sample: DriftSample, y: Tensor, times: Tensor, rows: Tensor, *, rich: bool, seed: int
+) -> _Half:
+    still = float(sample.velocities.double().square().sum(-1).mean())
+    forecasts: dict[str, Forecast] = {}
+    fits, stopped = [], {}
+    for kind, (drift, error, setting) in _fitted(
+        sample, float(times[1] - times[0]), rich, seed
+    ).items():
+        forecasts[kind], because = _forecast(drift, kind, y[rows], times)
+        stopped[kind] = because
+        fits.append(
+            {
+                "drift": kind,
+                "relative_error": error / still,
+                "setting": setting,
+                "status": "stopped" if because else "ok",
+                "because": because,
+            }
+        )
+    chosen = str(min(fits, key=lambda row: float(str(row["relative_error"])))["drift"])
+    forecasts["flow"] = forecasts[chosen]
+    return _Half(rows=rows, forecasts=forecasts, chosen=chosen, fits=fits, stopped=stopped)
+
+
+@torch.enable_grad()  # the network is trained
+def _fitted(
+    pairs: DriftSample, step: float, rich: bool, seed: int
+) -> dict[str, tuple[Drift, float, str]]:
+    """Every kind of drift, its held-out error, and the setting that error chose.
+
+    All are fitted to the velocity at the start of a layer, which the flow of a ridge drift tells
+    from the difference across it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        sample = instantaneous_sample(pairs, step, fit=lambda some: ridge_drift(some, rich=rich))
+    ridge = ridge_drift(sample, rich=rich)
+    near = neighbour_drift(sample)
+    network = perceptron_drift(sample, generator=generator, rich=rich)
+    return {
+        "ridge": (ridge, min(ridge.errors.values()), f"strength {ridge.strength:g}"),
+        "neighbours": (near, min(near.errors.values()), f"{near.neighbours} neighbours"),
+        "perceptron": (network, min(network.errors), f"{len(network.errors)} epochs"),
+    }
+
+
+def _forecast(drift: Drift, kind: str, y: Tensor, times: Tensor) -> tuple[Forecast, str]:
+    """Coordinates one layer ahead and onward from the first state."""
+    n, states, r = y.shape
+    onward = _integrated(kind, lambda t, x: drift(t, x), y[:, 0], times)
+    # every state starts its own layer: one path for all of them, on a clock of its own
+    starts = times[:-1].repeat(n)
+    ahead = torch.stack([torch.zeros(()).double(), times[1] - times[0]])
+    near = _integrated(kind, lambda t, x: drift(starts + t, x), y[:, :-1].reshape(-1, r), ahead)
+    because = "; ".join(
+        path.because or path.status for path in (onward, near) if path.status != "ok"
+    )
+    said = Forecast(
+        one_step=near.states[-1].reshape(n, states - 1, r),
+        onward=onward.states[1:].transpose(0, 1),
+    )
+    return said, because
+
+
+def _integrated(
+    kind: str, velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, times: Tensor
+) -> OdePath:
+    if kind == "neighbours":
+        return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
+    return ode_path(velocity, start, times)
+
+
+def _joined(
+    paths: Paths,
+    segment: SegmentEvidence,
+    axes: LogitCoordinates,
+    y: Tensor,
+    parts: list[_Half],
+) -> Adequacy:
+    """Both halves put together and compared with the layers."""
+    rows = torch.cat([part.rows.nonzero()[:, 0] for part in parts])
+    order = torch.argsort(rows)
+    whole = {
+        name: Forecast(
+            one_step=torch.cat([part.forecasts[name].one_step for part in parts])[order],
+            onward=torch.cat([part.forecasts[name].onward for part in parts])[order],
+        )
+        for name in parts[0].forecasts
+    }
+    close = rows[order]
+    steps = slice(segment.first - 1, segment.last)
+    between = None if isinstance(paths.between, Unavailable) else paths.between[:, steps]
+    hidden = paths.hidden[close, segment.first - 1 : segment.last + 1]
+    fits = [{"half": half, **row} for half, part in enumerate(parts) for row in part.fits]
+    return Adequacy(
+        segment=segment,
+        prompt=paths.prompt[close.numpy()],
+        errors=forecast_errors(paths.readout, axes, hidden, whole, between),
+        chosen=(parts[0].chosen, parts[1].chosen),
+        fits=fits,
+        coordinates=axes,
+        y=y[close],
+        predicted=whole["flow"].onward,
+        stopped="; ".join(part.stopped[part.chosen] for part in parts if part.stopped[part.chosen]),
+    )

@@ -1,0 +1,184 @@
+r"""The P4 stage of an audit: how much of the motion at each central layer is rotation.
+
+At a layer, the points are the states of the sampled tokens before it in $r$ principal coordinates
+of the logits, the velocities their differences across it per unit of depth. The diffusion is the
+covariance of the velocities around their own fit, per layer. Prompts are the unit of halves and
+resamples; layers share their resamples, so that the mean over layers has an interval of its own.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.evidence import SegmentEvidence, judge_rotation, not_measured
+from flowscope.flows.hodge import (
+    Rotation,
+    Settings,
+    bca_interval,
+    gradient_null,
+    planted_rotation,
+    rotation,
+)
+from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.runs.config import AuditConfig
+from flowscope.runs.paths import Paths
+
+__all__ = ["PLANTED", "RotationStage", "central_layers"]
+
+PLANTED = 0.05
+_LEVEL = 0.05
+_CONTROL_DRAWS = 20
+
+
+def central_layers(passing: Sequence[SegmentEvidence], layers: int, count: int) -> list[int]:
+    """The layers of passing segments nearest to the middle of the depth, in order."""
+    inside = [layer for s in passing for layer in range(s.first, s.last + 1)]
+    middle = (layers + 1) / 2
+    return sorted(sorted(inside, key=lambda layer: (abs(layer - middle), layer))[:count])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Layer:
+    """One layer read: the model, and its two controls."""
+
+    layer: int
+    found: Rotation
+    gradient: float
+    planted: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RotationStage:
+    """What P4 needs of an audit on its way: how, where tables go, who is told of progress."""
+
+    config: AuditConfig
+    put: Callable[[str, pd.DataFrame], None]
+    progress: Callable[[str, int, int], None]
+
+    def verdict(self, claim: str, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
+        """Rotation at every central layer, its controls, and the verdict."""
+        wanted = central_layers(passing, paths.layers, self.config.rotation_layers)
+        read, reasons = [], []
+        self.progress("rotation", 0, len(wanted))
+        for done, (layer, y, v) in enumerate(self._steps(paths, passing, wanted)):
+            try:
+                read.append(self._layer(layer, y, v, torch.from_numpy(paths.prompt)))
+            except InvalidInputError as error:
+                reasons.append(f"layer {layer}: {error}")
+            self.progress("rotation", done + 1, len(wanted))
+        self._write(read)
+        ok = [one for one in read if one.found.status == "ok"]
+        reasons += [f"layer {o.layer}: {o.found.because}" for o in read if o.found.status != "ok"]
+        if not ok:
+            return not_measured("P4", claim, reasons[0])
+        return self._judged(ok, int(paths.prompt.max()) + 1)
+
+    def _steps(
+        self, paths: Paths, passing: Sequence[SegmentEvidence], wanted: Sequence[int]
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """Points and velocities of each wanted layer, in the coordinates of its segment."""
+        for segment in passing:
+            inside = [layer for layer in wanted if segment.first <= layer <= segment.last]
+            if not inside:
+                continue
+            hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
+            with torch.no_grad():
+                axes = paths.readout.coordinates(hidden.flatten(0, 1), self.config.rotation_rank)
+                y = axes.reduced(hidden)
+            for layer in inside:
+                k = layer - segment.first
+                yield layer, y[:, k], (y[:, k + 1] - y[:, k]) * paths.layers
+
+    def _layer(self, layer: int, y: Tensor, v: Tensor, groups: Tensor) -> _Layer:
+        def seeded() -> torch.Generator:  # layers share their halves and resamples
+            return torch.Generator().manual_seed(self.config.seed)
+
+        settings = Settings(draws=self.config.rotation_resamples)
+        found = rotation(
+            y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
+        )
+        few = Settings(draws=_CONTROL_DRAWS)
+        a = found.diffusion
+        null = gradient_null(y, v, diffusion=a, generator=seeded(), groups=groups, settings=few)
+        # planted on the null: on the data it would add to, or cancel, what turns already
+        planted = planted_rotation(
+            y, null.velocities, PLANTED, diffusion=a, generator=seeded(), groups=groups,
+            settings=few,
+        )  # fmt: skip
+        return _Layer(
+            layer=layer,
+            found=found,
+            gradient=null.measured.normalised,
+            planted=planted.measured.normalised,
+        )
+
+    def _write(self, read: Sequence[_Layer]) -> None:
+        rows = [
+            {
+                "layer": one.layer,
+                "normalised": one.found.normalised,
+                "low": one.found.interval.low,
+                "high": one.found.interval.high,
+                "interval_method": one.found.interval.method,
+                "energy": one.found.energy,
+                "energy_low": one.found.energy_interval.low,
+                "energy_high": one.found.energy_interval.high,
+                "total": one.found.total,
+                "p_value": one.found.p_value,
+                "gradient_control": one.gradient,
+                "planted_control": one.planted,
+                "planted_share": PLANTED,
+                "epsilon": one.found.extrapolation[-1].epsilon if one.found.extrapolation else 0.0,
+                "ridge": one.found.ridge,
+                "functions": one.found.regressors,
+                "tokens": one.found.n,
+                "status": one.found.status,
+                "because": one.found.because,
+            }
+            for one in read
+        ]
+        if rows:
+            self.put("rotation", pd.DataFrame(rows))
+
+    def _judged(self, read: Sequence[_Layer], prompts: int) -> Verdict:
+        known = {"unit": "1", "n": prompts, "dtype": "float64", "seed": self.config.seed}
+        estimator = f"mean over {len(read)} layers, cross-fitted between halves of the prompts"
+        share = Measurement(
+            name="R_norm",
+            values=np.asarray(np.mean([one.found.normalised for one in read])),
+            estimator=estimator,
+            interval=_interval([one.found for one in read]),
+            **known,  # type: ignore[arg-type]
+        )
+        null = Measurement(
+            name="R_norm of a gradient field",
+            values=np.asarray(np.mean([one.gradient for one in read])),
+            estimator=estimator,
+            **known,  # type: ignore[arg-type]
+        )
+        return judge_rotation(
+            share,
+            null,
+            layers=len(read),
+            detected=sum(one.found.p_value < _LEVEL for one in read),
+            planted=PLANTED,
+            seen=float(np.mean([one.planted for one in read])),
+        )
+
+
+def _interval(read: Sequence[Rotation]) -> Interval | Unavailable:
+    """Interval of the mean over layers, from resamples of prompts that the layers share."""
+    point = float(np.mean([one.normalised for one in read]))
+    draws = torch.stack([one.draws for one in read]).mean(0)
+    left_out = torch.stack([one.left_out for one in read]).mean(0)
+    if not draws.numel() or not bool(draws.isfinite().all()):
+        return Unavailable(read[0].interval.method)
+    found = bca_interval(point, draws, left_out)
+    if np.isnan(found.low):
+        return Unavailable(found.method)
+    return Interval(low=found.low, high=found.high, level=found.level, method=found.method)

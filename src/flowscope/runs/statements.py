@@ -1,0 +1,286 @@
+"""What source 000 says of Track T, beside what a run measured; each with the rule that decides.
+
+A statement agrees when the interval of the measured number lies on the side the source says,
+disagrees when it lies on the other side, and cannot be told otherwise. Where the source's own check
+cannot fail, the row says so.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
+
+__all__ = ["Statement", "statement_table"]
+
+Agreement = Literal["yes", "no", "cannot be told", "not measured"]
+_NEGLIGIBLE = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One claim of the source and its fate."""
+
+    item: str
+    where: str
+    says: str
+    measured: str
+    agrees: Agreement
+    rule: str
+
+
+def statement_table(run: Run) -> pd.DataFrame:
+    """Every statement of Track T against the tables and verdicts of a run."""
+    reading = _Reading(run)
+    makers: list[Callable[[], Statement]] = [
+        reading.gate,
+        reading.budget_check,
+        reading.skill,
+        reading.prediction_one,
+        reading.prediction_two,
+        reading.locking,
+        reading.curvature_temperature,
+        reading.curvature_key_norm,
+        reading.rotation,
+        reading.settling,
+        reading.entropy,
+        reading.temperature_mobility,
+        reading.temperature_calibration,
+    ]
+    return pd.DataFrame([vars(make()) for make in makers])
+
+
+def _side(low: float, high: float, *, above: float = 0.0) -> Agreement:
+    """Yes when the interval lies above a number, no when below."""
+    if np.isnan(low) or np.isnan(high):
+        return "cannot be told"
+    return "yes" if low > above else "no" if high < above else "cannot be told"
+
+
+class _Reading:
+    """Looks numbers up in a run; what is not there is "not measured"."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._tables = run, set(run.tables())
+        self._verdicts = {verdict.name: verdict for verdict in run.read_verdicts()}
+        self._noted = {one.name: one for one in run.read_measurements()}
+
+    def _table(self, name: str) -> pd.DataFrame | None:
+        return self._run.read_table(name) if name in self._tables else None
+
+    def _verdict(self, name: str) -> tuple[Verdict, float, float, float]:
+        """A verdict with its number and interval, NaN where there are none."""
+        verdict = self._verdicts[name]
+        return verdict, *_numbers(verdict.statistic)
+
+    def _note(self, name: str) -> tuple[float, float, float]:
+        return _numbers(self._noted[name]) if name in self._noted else (np.nan, np.nan, np.nan)
+
+    def gate(self) -> Statement:
+        verdict, value, low, high = self._verdict("P0")
+        return Statement(
+            item="P0 gate",
+            where="N.6",
+            says="S̄_L ≤ .15 with continuity residual below 1e-14; failures abstain",
+            measured=f"S̄ = {value:.3f} ({low:.3f} … {high:.3f}); {verdict.because}",
+            agrees={"holds": "yes", "fails": "no"}.get(verdict.decision, "cannot be told"),  # type: ignore[arg-type]
+            rule="some segment of the depth passes; 1e-14 is out of reach and √V·eps stands for it",
+        )
+
+    def budget_check(self) -> Statement:
+        says = "realised layerwise TV does not exceed the drift budget"
+        rule = "no step exceeds it; a bound above .99 cannot be exceeded and is no evidence"
+        table = self._table("overlay")
+        if table is None:
+            return _silent("P1 budget", "M.6, eq 19", says, rule)
+        exceeded = int(table["exceeded"].sum())
+        informative = float(table["budget_informative"].mean())
+        words = f"{exceeded} exceedances; the bound says something in {informative:.0%} of steps"
+        if np.isnan(informative):
+            words = f"{exceeded} exceedances of the restricted bound; writes cannot be told apart"
+        told = exceeded == 0 and informative > 0.5
+        return Statement(
+            item="P1 budget", where="M.6, eq 19", says=says, measured=words, rule=rule,
+            agrees="no" if exceeded else "yes" if told else "cannot be told",
+        )  # fmt: skip
+
+    def skill(self) -> Statement:
+        verdict, value, low, high = self._verdict("P1")
+        ok = verdict.statistic.status == "ok"
+        return Statement(
+            item="P1 flow",
+            where="Thm 5.6, 8.1",
+            says="layers follow a probability-flow ODE",
+            measured=f"skill over persistence {value:+.1%} ({low:+.1%} … {high:+.1%}), held-out"
+            if ok
+            else verdict.because,
+            agrees=_side(low, high) if ok else "not measured",
+            rule="interval of the skill above 0",
+        )
+
+    def prediction_one(self) -> Statement:
+        value, low, high = self._note("rank correlation of forecast error and budget")
+        return _by_side(
+            "prediction (i)", "§1, Rem. 5.2", "the PF-ODE is accurate where Ξ_L is small",
+            "rank correlation of error and Ξ", value, low, high,
+        )  # fmt: skip
+
+    def prediction_two(self) -> Statement:
+        name = "rank correlation of mobility left and gain of the layers after"
+        value, low, high = self._note(name)
+        told = _by_side(
+            "prediction (ii)", "§1, N.5", "depth has diminishing returns once mobility is gone",
+            "rank correlation of mobility left and gain of later layers", value, low, high,
+        )  # fmt: skip
+        table = self._table("depth_loss")
+        if table is None:
+            return told
+        free, layers = int(table["free"].sum()) - 1, int(table["layer"].max())
+        words = f"{told.measured}; the last {free} of {layers} layers can go at no loss"
+        return Statement(**{**vars(told), "measured": words})
+
+    def locking(self) -> Statement:
+        _, value, low, high = self._verdict("P2")
+        return _by_side(
+            "P2 locking", "Thm 5.8, M.6", "little tail mass, little movement",
+            "rank correlation of tail mass and TV", value, low, high,
+        )  # fmt: skip
+
+    def curvature_temperature(self) -> Statement:
+        return self._curvature("temperature", 2.0, "temperature ↑ reduces the gap 1 − κ")
+
+    def curvature_key_norm(self) -> Statement:
+        return self._curvature("key_norm", 0.5, "key-norm ↓ reduces the gap 1 − κ")
+
+    def _curvature(self, kind: str, setting: float, says: str) -> Statement:
+        rule = f"change of κ at {kind} {setting:g} against 1, interval above 0"
+        table = self._table("curvature_response")
+        row = pd.DataFrame()
+        if table is not None:
+            near = (table["setting"] - setting).abs() < 1e-9
+            row = table[(table["kind"] == kind) & (table["scope"] == "all") & near]
+        if row.empty:
+            return _silent(f"P3 {kind}", "M.1, M.6", says, rule)
+        value, low, high = (float(row[n].iloc[0]) for n in ("change", "change_low", "change_high"))
+        return Statement(
+            item=f"P3 {kind}", where="M.1, M.6", says=says, rule=rule, agrees=_side(low, high),
+            measured=f"change of κ {value:+.3f} ({low:+.3f} … {high:+.3f})",
+        )  # fmt: skip
+
+    def rotation(self) -> Statement:
+        verdict, value, low, high = self._verdict("P4")
+        table = self._table("rotation")
+        rule = f"R itself is not comparable between coordinates; R_norm below {_NEGLIGIBLE:g}"
+        says = "mean R̂ over 10 central layers 1.096e-7 (3.5e-8 … 2.2e-7): bridge-aligned"
+        if verdict.statistic.status != "ok" or table is None:
+            return _silent("P4 rotation", "8.2", says, rule)
+        energy = float(table["energy"].mean())
+        told = _side(-high, -low, above=-_NEGLIGIBLE)
+        return Statement(
+            item="P4 rotation", where="8.2", says=says, agrees=told, rule=rule,
+            measured=f"mean R̂ {energy:.3g} over {len(table)} layers; R_norm {value:.2f} "
+            f"({low:.2f} … {high:.2f})",
+        )  # fmt: skip
+
+    def settling(self) -> Statement:
+        says = "drifts estimated from layers converge as steps shrink"
+        rule = "slope of log distance to the next n below −.5 (Euler steps of a flow: −1)"
+        table = self._table("identification")
+        if table is None:
+            return _silent("identification", "Assumption 5.1 (4)", says, rule)
+        drift, state = (float(table[f"{n}_order"].iloc[0]) for n in ("drift", "state"))
+        both = max(drift, state)
+        return Statement(
+            item="identification", where="Assumption 5.1 (4)", says=says, rule=rule,
+            measured=f"order {drift:+.2f} of the drift, {state:+.2f} of the states; the model's "
+            f"own steps are {float(table['state_distance'].iloc[0]):.1%} off the finest",
+            agrees="yes" if both < -0.5 else "no",
+        )  # fmt: skip
+
+    def entropy(self) -> Statement:
+        says = "entropy falls along depth, collapse is inevitable"
+        rule = "yes: falls at every passing layer; no: the interval is higher at the last one"
+        layers = self._table("layers")
+        if layers is None or "entropy_low" not in layers:
+            return _silent("entropy", "L.1", says, rule)
+        steps = layers["entropy"].diff().iloc[1:]
+        inside = layers["status"].iloc[1:] == "ok"
+        falling = float((steps[inside] < 0).mean()) if inside.any() else np.nan
+        rows = layers[(layers["status"] == "ok") & (layers["layer"] > 0)]
+        if rows.empty:
+            return _silent("entropy", "L.1", says, rule)
+        first, last = rows.iloc[0], rows.iloc[-1]
+        fell, rose = (
+            last["entropy_high"] < first["entropy_low"],
+            last["entropy_low"] > first["entropy_high"],
+        )
+        return Statement(
+            item="entropy", where="L.1", says=says, rule=rule,
+            measured=f"median entropy {first['entropy']:.2f} → {last['entropy']:.2f} nats over the "
+            f"passing layers; it falls at {falling:.0%} of them",
+            agrees="yes" if fell and falling == 1 else "no" if rose else "cannot be told",
+        )  # fmt: skip
+
+    def temperature_mobility(self) -> Statement:
+        says = "a higher temperature slows the dynamics (mobility ∝ 1/τ)"
+        rule = "mean ‖J^τ‖ of the output falls at every step of the sweep; E06: unimodal in τ"
+        table = self._table("output_temperature")
+        if table is None:
+            return _silent("temperature, mobility", "L.2", says, rule)
+        values = table["mobility"].to_numpy()
+        peak = float(table["temperature"].iloc[int(values.argmax())])
+        falls = np.diff(values) < 0
+        return Statement(
+            item="temperature, mobility", where="L.2", says=says, rule=rule,
+            measured=f"mean ‖J^τ‖ {values[0]:.3f} at τ = {table['temperature'].iloc[0]:g}, "
+            f"{values.max():.3f} at {peak:g}, {values[-1]:.3f} at "
+            f"{table['temperature'].iloc[-1]:g}",
+            agrees="yes" if falls.all() else "no",
+        )  # fmt: skip
+
+    def temperature_calibration(self) -> Statement:
+        says = "temperature scaling improves calibration"
+        name = "loss gained by a temperature chosen on other prompts"
+        value, low, high = self._note(name)
+        table = self._table("output_temperature")
+        if table is None or np.isnan(value):
+            return _silent("temperature, calibration", "L.2", says, "loss gained above 0")
+        one = table.iloc[(table["temperature"] - 1).abs().argmin()]
+        best = table.iloc[int(table["loss"].to_numpy().argmin())]
+        return Statement(
+            item="temperature, calibration", where="L.2", says=says,
+            rule="loss gained on held-out prompts above 0", agrees=_side(low, high),
+            measured=f"{value:+.4f} nats ({low:+.4f} … {high:+.4f}); ECE {one['ece']:.3f} at "
+            f"τ = 1, {best['ece']:.3f} at {best['temperature']:g}",
+        )  # fmt: skip
+
+
+def _numbers(one: Measurement) -> tuple[float, float, float]:
+    if one.status != "ok":
+        return np.nan, np.nan, np.nan
+    interval = one.interval
+    if isinstance(interval, Unavailable):
+        return float(one.numbers()), np.nan, np.nan
+    assert isinstance(interval, Interval)
+    return float(one.numbers()), float(interval.low), float(interval.high)
+
+
+def _by_side(
+    item: str, where: str, says: str, what: str, value: float, low: float, high: float
+) -> Statement:
+    if np.isnan(value):
+        return _silent(item, where, says, "interval above 0")
+    return Statement(
+        item=item, where=where, says=says, rule="interval above 0", agrees=_side(low, high),
+        measured=f"{what} {value:+.2f} ({low:+.2f} … {high:+.2f})",
+    )  # fmt: skip
+
+
+def _silent(item: str, where: str, says: str, rule: str) -> Statement:
+    return Statement(
+        item=item, where=where, says=says, rule=rule, measured="not measured on this model",
+        agrees="not measured",
+    )  # fmt: skip
