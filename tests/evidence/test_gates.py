@@ -71,11 +71,19 @@ def _correlation(value, low, high):
 
 
 @pytest.mark.parametrize(
-    ("low", "exceeded", "decision"), [(0.3, 0, "holds"), (-0.1, 0, "fails"), (0.3, 2, "fails")]
+    ("low", "high", "exceeded", "decision"),
+    [
+        (0.3, 0.5, 0, "holds"),
+        (-0.1, 0.5, 0, "abstains"),
+        (-0.3, -0.1, 0, "fails"),
+        (0.3, 0.5, 2, "fails"),
+    ],
 )
-def test_locking_needs_a_positive_correlation_and_no_step_beyond_the_bound(low, exceeded, decision):
+def test_locking_needs_a_positive_correlation_and_no_step_beyond_the_bound(
+    low, high, exceeded, decision
+):
     verdict = judge_locking(
-        _correlation(0.4, low, 0.5),
+        _correlation((low + high) / 2, low, high),
         _correlation(0.0, -0.1, 0.1),
         exceeded=exceeded,
         steps=100,

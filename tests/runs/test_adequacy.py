@@ -103,7 +103,7 @@ def test_too_few_prompts_are_refused_in_words():
     paths = flow_paths(A)
     few = paths_of(paths.hidden[: 16 * 4], torch.Generator().manual_seed(0))
     found = forecasts_of(few, segment(), rank=4, rich=False, seed=0)
-    assert "at least 10 prompts" in found.reason
+    assert "at least 14 prompts" in found.reason
     assert "there are 4" in found.reason
 
 

@@ -11,7 +11,7 @@ from flowscope.runs.config import AuditConfig
 from flowscope.runs.rotation_stage import RotationStage, central_layers
 
 SMALL = {
-    "prompts": 12, "tokens": 48, "resamples": 20, "controls": False, "curvature_pairs": 0,
+    "prompts": 16, "tokens": 48, "resamples": 20, "controls": False, "curvature_pairs": 0,
     "evi_positions": 0, "flow_rank": 16, "flow_close": 2, "rotation_rank": 4, "rotation_layers": 2,
     "rotation_resamples": 50, "batch": 4,
 }  # fmt: skip
@@ -28,7 +28,7 @@ def test_every_part_is_measured_and_written(audit):
     assert set(audit.run.tables()) >= FLOW
     for name in ("P1", "P4"):
         assert verdicts[name].statistic.status == "ok"
-        assert verdicts[name].statistic.n == 12
+        assert verdicts[name].statistic.n == 16
     assert "not measured yet" not in str(audit.to_json())
 
 

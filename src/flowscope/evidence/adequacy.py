@@ -3,8 +3,9 @@ r"""The judgement of P1: whether a flow fitted on some prompts forecasts the lay
 The number is the *skill* of the flow from the first state of a segment onward,
 $1 - \sum \mathrm{TV}(\text{flow}) / \sum \mathrm{TV}(\text{persistence})$ over held-out tokens and
 layers: 0 is no better than standing still, 1 is the model itself. What the coordinates cannot say
-bounds it: the skill of the true coordinates (the *floor*) stands beside it. Thresholds of the
-source are not used: its budget is above one on real vocabularies and cannot fail.
+limits it: the skill of the true coordinates (the *floor*) stands beside it, as a yardstick and not
+a bound, since no coordinates minimise the total variation. Thresholds of the source are not used:
+its budget is near one on real vocabularies and cannot fail.
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ def judge_adequacy(
     skill, one_step
         Onward from the first state of each segment, and one layer ahead.
     best
-        The skill of the true coordinates: what no drift in them can exceed.
+        The skill of the true coordinates, had they been known.
     segments
         Layers of each segment that was judged, and the drift that was chosen there.
     budget
@@ -45,7 +46,7 @@ def judge_adequacy(
     where = ", ".join(f"{layers} ({drift})" for layers, drift in segments.items())
     reason = (
         f"held-out skill over persistence {value:+.1%} onward and {float(one_step.numbers()):+.1%} "
-        f"one layer ahead on {where}, of {best:.0%} that the coordinates allow; {why}"
+        f"one layer ahead on {where}, where the true coordinates give {best:.0%}; {why}"
     )
     return Verdict(
         name="P1",

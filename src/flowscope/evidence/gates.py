@@ -135,6 +135,8 @@ def judge_locking(
         bound = f"{exceeded} of {steps} steps exceed the exact bound: the numbers are not sound"
     elif isinstance(interval, Unavailable):
         decision = "abstains"
+    elif _low(interval) <= 0 <= _high(interval):
+        decision, bound = "abstains", f"its interval holds 0; {bound}"
     else:
         decision = "holds" if _low(interval) > 0 else "fails"
     return Verdict(

@@ -48,8 +48,10 @@ def judge_rotation(
     told = f"R_norm {value:.2f} over {layers} central layers"
     told += f" ({'; '.join(beside)})" if beside else ""
     decision, why = _decided(share.interval)
+    seen_in = f"; rotation is told from none in {detected} of {layers}"
     if not isinstance(seen, Unavailable) and not seen > planted / 2:
         decision, why = "abstains", "the planted rotation is not seen: too little data for this"
+        seen_in = ""
     return Verdict(
         name="P4",
         claim=_CLAIM,
@@ -58,7 +60,7 @@ def judge_rotation(
         effect=value - (0.0 if isinstance(null, Unavailable) else float(null.numbers())),
         interval=share.interval,
         decision=decision,
-        because=f"{told}; {why}; rotation is told from none in {detected} of {layers}",
+        because=f"{told}; {why}" + seen_in,
     )
 
 

@@ -5,7 +5,8 @@ the coordinates, and each half is forecast by the drift of the other. So every f
 prompt the drift has not seen, and every prompt is forecast. Two horizons: one layer ahead, and from
 the first state of the segment to each later one, integrated by Dormand–Prince. A drift by nearest
 neighbours jumps where neighbours change, which an adaptive step would resolve one by one: it is
-integrated by Heun's method with a fixed step.
+integrated by Heun's method with a fixed step. The axes of the coordinates are those of all sampled
+states, the judged ones included; only the drifts are held out.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from flowscope.flows.drift import (
     Drift,
     DriftSample,
     drift_sample,
+    group_folds,
     instantaneous_sample,
     neighbour_drift,
     perceptron_drift,
@@ -38,7 +40,8 @@ from flowscope.runs.paths import Paths
 __all__ = ["KINDS", "Adequacy", "forecasts_of", "halves"]
 
 KINDS = ("ridge", "neighbours", "perceptron")
-_FEWEST_PROMPTS = 10  # five folds in each half
+_FOLDS = 5
+_FEWEST_PROMPTS = 14  # five folds in four fifths of each half
 _HEUN_STEPS = 2
 
 
@@ -54,11 +57,11 @@ class Adequacy:
         Of every token that was looked at in full.
     errors
         As `forecast_errors` gives them; besides the kinds of drift there is ``flow``, for each half
-        the kind with the least held-out error on the prompts it was fitted on.
+        the kind with the least error on a fifth of the other half that no kind was fitted on.
     chosen
         That kind, of both halves.
     fits
-        One row per half and kind: held-out error relative to zero drift, setting, status.
+        One row per half and kind: its error on that fifth relative to zero drift, setting, status.
     coordinates
         The axes, and how much of the variance they hold.
     y, predicted
@@ -130,11 +133,24 @@ def forecasts_of(
     hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
     try:
         axes = paths.readout.coordinates(hidden.flatten(0, 1), rank)
-    except InvalidInputError as error:
+        return _forecasts(paths, segment, axes, hidden, rich=rich, seed=seed, advance=advance)
+    except InvalidInputError as error:  # too few tokens, or nothing moves: no drift can be fitted
         return Unavailable(str(error))
+
+
+def _forecasts(
+    paths: Paths,
+    segment: SegmentEvidence,
+    axes: LogitCoordinates,
+    hidden: Tensor,
+    *,
+    rich: bool,
+    seed: int,
+    advance: Callable[[], None],
+) -> Adequacy:
     y = axes.reduced(hidden)
     times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
-    second = halves(prompts, seed)[paths.prompt]
+    second = halves(int(paths.prompt.max()) + 1, seed)[paths.prompt]
     close = np.isin(np.arange(len(paths.prompt)), paths.close)
     parts = []
     for judged in (second, ~second):
@@ -153,18 +169,15 @@ def _sample(y: Tensor, times: Tensor, paths: Paths, rows: NDArray[np.bool_]) -> 
 def _half(
     sample: DriftSample, y: Tensor, times: Tensor, rows: Tensor, *, rich: bool, seed: int
 ) -> _Half:
-    still = float(sample.velocities.double().square().sum(-1).mean())
     forecasts: dict[str, Forecast] = {}
     fits, stopped = [], {}
-    for kind, (drift, error, setting) in _fitted(
-        sample, float(times[1] - times[0]), rich, seed
-    ).items():
+    for kind, (drift, error, setting) in _fitted(sample, times, rich, seed).items():
         forecasts[kind], because = _forecast(drift, kind, y[rows], times)
         stopped[kind] = because
         fits.append(
             {
                 "drift": kind,
-                "relative_error": error / still,
+                "relative_error": error,
                 "setting": setting,
                 "status": "stopped" if because else "ok",
                 "because": because,
@@ -175,26 +188,34 @@ def _half(
     return _Half(rows=rows, forecasts=forecasts, chosen=chosen, fits=fits, stopped=stopped)
 
 
-@torch.enable_grad()  # the network is trained
 def _fitted(
-    pairs: DriftSample, step: float, rich: bool, seed: int
+    pairs: DriftSample, times: Tensor, rich: bool, seed: int
 ) -> dict[str, tuple[Drift, float, str]]:
-    """Every kind of drift, its held-out error, and the setting that error chose.
+    """Every kind of drift, its error relative to zero drift, and its setting.
 
     All are fitted to the velocity at the start of a layer, which the flow of a ridge drift tells
-    from the difference across it.
+    from the difference across it, on four fifths of the prompts; the error is that of the rest, the
+    same for all, so that kinds can be compared.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        sample = instantaneous_sample(pairs, step, fit=lambda some: ridge_drift(some, rich=rich))
-    ridge = ridge_drift(sample, rich=rich)
-    near = neighbour_drift(sample)
-    network = perceptron_drift(sample, generator=generator, rich=rich)
-    return {
-        "ridge": (ridge, min(ridge.errors.values()), f"strength {ridge.strength:g}"),
-        "neighbours": (near, min(near.errors.values()), f"{near.neighbours} neighbours"),
-        "perceptron": (network, min(network.errors), f"{len(network.errors)} epochs"),
+    folds = group_folds(pairs.groups, _FOLDS, generator)
+    layer = float(times[1] - times[0])
+    moving = instantaneous_sample(pairs, layer, fit=lambda some: ridge_drift(some, rich=rich))
+    sample, rest = moving.at(folds != 0), moving.at(folds == 0)
+    with torch.enable_grad():  # the network is trained
+        network = perceptron_drift(sample, generator=generator, rich=rich)
+    ridge, near = ridge_drift(sample, rich=rich), neighbour_drift(sample)
+    settings: dict[str, tuple[Drift, str]] = {
+        "ridge": (ridge, f"strength {ridge.strength:g}"),
+        "neighbours": (near, f"{near.neighbours} neighbours"),
+        "perceptron": (network, f"{len(network.errors)} epochs"),
     }
+    still = float(rest.velocities.square().sum())
+    found: dict[str, tuple[Drift, float, str]] = {}
+    for kind, (drift, setting) in settings.items():
+        missed = rest.velocities - drift(rest.times, rest.states)
+        found[kind] = (drift, float(missed.square().sum()) / still, setting)
+    return found
 
 
 def _forecast(drift: Drift, kind: str, y: Tensor, times: Tensor) -> tuple[Forecast, str]:

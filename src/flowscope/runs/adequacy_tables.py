@@ -301,5 +301,5 @@ def _sums(
 
 
 def best_skill(found: Sequence[Adequacy], counts: Counts) -> float:
-    """Skill of the true coordinates, onward: what no drift in them can exceed."""
+    """Skill of the true coordinates, onward: what a drift that knew them would have."""
     return float(skill_of(found, "onward", counts, 0, "floor").numbers())

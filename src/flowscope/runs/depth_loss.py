@@ -2,8 +2,8 @@
 
 Removing the last k layers of a model is reading its output k layers early. 000's second prediction
 is that depth has diminishing returns once mobility is gone; here is the loss after each removal,
-with its interval, beside the mobility of the laws it was read from, and the first k whose loss can
-be told from that of the whole model.
+with its interval, beside the mobility of the laws it was read from, and how many layers can go for
+at most a hundredth of a nat.
 """
 
 from collections.abc import Sequence
@@ -78,9 +78,10 @@ def _means(
 
 
 def free_layers(table: pd.DataFrame) -> int:
-    """How many layers can go before the loss rises by more than a hundredth of a nat for sure."""
-    costly = (table["increase_low"] > _TOLERATED).to_numpy()
-    return int(costly.argmax()) - 1 if costly.any() else len(table) - 1
+    """How many layers can go with the upper end of the loss's rise within a hundredth of a nat."""
+    # nothing removed costs nothing, interval or not
+    cheap = ((table["increase_high"] <= _TOLERATED) | (table["removed"] == 0)).to_numpy()
+    return len(cheap) - 1 if cheap.all() else int((~cheap).argmax()) - 1
 
 
 def mobility_and_loss(

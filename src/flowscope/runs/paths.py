@@ -15,7 +15,8 @@ from flowscope.tap import BlockPass, Chain, Tail, Tap
 
 __all__ = ["Paths", "following_tokens", "sampled_paths"]
 
-# Hidden states kept in all, 128 MB in float32: a bound whatever the model and the corpus.
+# Hidden states kept, 128 MB in float32: fewer tokens of each prompt where a model is wide or
+# prompts are many, though never fewer than four. The few looked at in full come on top.
 _NUMBERS_KEPT = 2**25
 _FEWEST = 4
 

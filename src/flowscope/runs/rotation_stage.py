@@ -6,7 +6,7 @@ covariance of the velocities around their own fit, per layer. Prompts are the un
 resamples; layers share their resamples, so that the mean over layers has an interval of its own.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,9 +65,10 @@ class RotationStage:
         wanted = central_layers(passing, paths.layers, self.config.rotation_layers)
         read, reasons = [], []
         self.progress("rotation", 0, len(wanted))
-        for done, (layer, y, v) in enumerate(self._steps(paths, passing, wanted)):
+        for done, layer in enumerate(wanted):
             try:
-                read.append(self._layer(layer, y, v, torch.from_numpy(paths.prompt)))
+                y, v = self._step(paths, passing, layer)
+                read.append(self._layer(layer, paths.layers, y, v, torch.from_numpy(paths.prompt)))
             except InvalidInputError as error:
                 reasons.append(f"layer {layer}: {error}")
             self.progress("rotation", done + 1, len(wanted))
@@ -78,30 +79,27 @@ class RotationStage:
             return not_measured("P4", claim, reasons[0])
         return self._judged(ok, int(paths.prompt.max()) + 1)
 
-    def _steps(
-        self, paths: Paths, passing: Sequence[SegmentEvidence], wanted: Sequence[int]
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """Points and velocities of each wanted layer, in the coordinates of its segment."""
-        for segment in passing:
-            inside = [layer for layer in wanted if segment.first <= layer <= segment.last]
-            if not inside:
-                continue
-            hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
-            with torch.no_grad():
-                axes = paths.readout.coordinates(hidden.flatten(0, 1), self.config.rotation_rank)
-                y = axes.reduced(hidden)
-            for layer in inside:
-                k = layer - segment.first
-                yield layer, y[:, k], (y[:, k + 1] - y[:, k]) * paths.layers
+    def _step(
+        self, paths: Paths, passing: Sequence[SegmentEvidence], layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Points and velocities of a layer, in the coordinates of its segment."""
+        segment = next(s for s in passing if s.first <= layer <= s.last)
+        hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
+        with torch.no_grad():
+            axes = paths.readout.coordinates(hidden.flatten(0, 1), self.config.rotation_rank)
+            y = axes.reduced(paths.hidden[:, layer - 1 : layer + 1])
+        return y[:, 0], (y[:, 1] - y[:, 0]) * paths.layers
 
-    def _layer(self, layer: int, y: Tensor, v: Tensor, groups: Tensor) -> _Layer:
+    def _layer(self, layer: int, layers: int, y: Tensor, v: Tensor, groups: Tensor) -> _Layer:
         def seeded() -> torch.Generator:  # layers share their halves and resamples
             return torch.Generator().manual_seed(self.config.seed)
 
-        settings = Settings(draws=self.config.rotation_resamples)
+        settings = Settings(draws=self.config.rotation_resamples, step=1 / layers)
         found = rotation(
             y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
         )
+        if found.status != "ok":
+            return _Layer(layer=layer, found=found, gradient=float("nan"), planted=float("nan"))
         few = Settings(draws=_CONTROL_DRAWS)
         a = found.diffusion
         null = gradient_null(y, v, diffusion=a, generator=seeded(), groups=groups, settings=few)

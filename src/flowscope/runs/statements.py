@@ -139,7 +139,7 @@ class _Reading:
         if table is None:
             return told
         free, layers = int(table["free"].sum()) - 1, int(table["layer"].max())
-        words = f"{told.measured}; the last {free} of {layers} layers can go at no loss"
+        words = f"{told.measured}; the last {free} of {layers} layers can go for .01 nat"
         return Statement(**{**vars(told), "measured": words})
 
     def locking(self) -> Statement:
