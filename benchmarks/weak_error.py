@@ -26,6 +26,7 @@ import torch
 from scipy.stats import ks_2samp, wasserstein_distance
 from torch import Tensor
 
+from benchmarks.machine import described
 from flowscope.flows.sampling import (
     Doubling,
     family_drift,
@@ -34,7 +35,6 @@ from flowscope.flows.sampling import (
     step_doubling,
     weak_error_slope,
 )
-from benchmarks.machine import described
 
 HORIZON, S2, MU, SEED, BLOCKS = 3.0, 0.25, 2.0, 0, 20
 GAUSSIAN_STEPS, MIXTURE_STEPS = (200, 400, 800, 1600), (100, 200, 400)

@@ -16,7 +16,14 @@ def _snippets(page):
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/how-to/read-a-model.md", "docs/how-to/which-distance.md"]
+    "page",
+    [
+        "README.md",
+        "docs/how-to/read-a-model.md",
+        "docs/how-to/which-distance.md",
+        "docs/how-to/estimate-a-drift.md",
+        "docs/how-to/measure-rotation.md",
+    ],
 )
 def test_snippets_run_in_order(page, tmp_path, monkeypatch):
     import flowscope

@@ -6,11 +6,11 @@ that lock late. Texts include what an attacker would write into a prompt.
 
 import numpy as np
 import pandas as pd
+from tests.report.synthetic_flow import HOSTILE, flow_tables, study_tables
 
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 
 LAYERS, HEADS, POSITIONS, PROMPTS = 30, 9, 48, 3
-HOSTILE = "</script><script>alert(1)</script>"
 NASTY = [
     HOSTILE,
     "<!--",
@@ -29,8 +29,8 @@ TEXT = STORY.split()
 METHOD = "percentile bootstrap over prompts, B = 1000"
 
 
-def write_run(folder, *, without=(), abstained=False, hostile=True):
-    """Write the run; ``without`` names tables to leave out."""
+def write_run(folder, *, without=(), abstained=False, hostile=True, study=True):
+    """Write the run; ``without`` names tables to leave out, ``study`` adds those of a study."""
     rng = np.random.default_rng(7)
     run = Run.create(folder, manifest(hostile))
     layers = layer_table(rng, abstained)
@@ -50,6 +50,8 @@ def write_run(folder, *, without=(), abstained=False, hostile=True):
         "curvature_response": response_table(rng),
         "evi": evi_table(rng),
     }
+    tables |= {} if abstained else flow_tables(LAYERS, hostile)
+    tables |= study_tables(hostile) if study else {}
     for name, frame in tables.items():
         if name not in without:
             run.write_table(name, frame)
@@ -327,15 +329,16 @@ def verdicts(abstained):
     return [
         verdict(gate, number(size, 0.0231, 0.0018), null, "holds",
                 "layers 3–24: relative variation 0.0231 is below the threshold 0.15", 0.115),
-        verdict("P1: a smooth drift predicts held-out layers better than persistence",
-                number("TV of one layer ahead", 0.128, 0.006), number("persistence", 0.161, 0.007),
-                "holds", "the interval of the difference lies below 0", -0.033),
+        verdict("P1: a continuous flow fitted on some prompts predicts the layers of others",
+                number("skill of the flow, onward", 0.28, 0.03),
+                number("skill of persistence", 0.0, 0.0), "holds",
+                "held-out skill over persistence +28.0% onward; better than standing still", 0.28),
         verdict("P2: locked tokens move less", number("slope of log TV on log δ", 0.93, 0.04),
                 number("shuffled tail mass", 0.01, 0.05), "holds",
                 "the slope is above 0 and the shuffled null is not", 0.92),
         verdict("P3: attention contracts neighbouring rows", Measurement.abstained("κ", curved),
                 Unavailable("not measured"), "abstains", curved),
-        verdict("P4: the motion is free of rotation", number("R_norm, cross-fit", 0.214, 0.03),
-                number("sign-flipped velocities", 0.002, 0.004), "fails",
-                "a share of 0.214 of the motion circulates; the null gives 0.002", 0.212),
+        verdict("P4: the motion is transport rather than rotation", number("R_norm", 0.18, 0.05),
+                number("R_norm of a gradient field", 0.002, 0.004), "holds",
+                "R_norm 0.18 over 9 central layers; less than half of the motion turns", 0.178),
     ]  # fmt: skip

@@ -19,7 +19,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PLOTS = 13
+PLOTS = 21
 
 
 def _missing(reason):

@@ -7,7 +7,7 @@ from typing import Any
 from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import count, numeral
-from flowscope.report.source import TABLES, Source, Span, spans
+from flowscope.report.source import STUDY_TABLES, TABLES, Source, Span, spans
 
 __all__ = ["absences", "manifest_details", "not_measured"]
 
@@ -29,7 +29,7 @@ def absences(source: Source) -> list[tuple[str, str]]:
     ]
     found += [
         (f"table {name}", f"not in this run; it would hold {purpose}")
-        for name, purpose in TABLES.items()
+        for name, purpose in (TABLES | (STUDY_TABLES if source.study else {})).items()
         if name not in source.tables
     ]
     if not source.verdicts:

@@ -1,8 +1,5 @@
 """Figures of P3: curvature of every head, its response to the sweeps, the EVI along depth."""
 
-import math
-from collections.abc import Sequence
-
 import pandas as pd
 
 from flowscope.records import Unavailable
@@ -12,6 +9,7 @@ from flowscope.report.head_figures import HeadGrid, crosses, head_grid
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column, spans, words
 from flowscope.report.theme import Picture
+from flowscope.report.traces import band, extent
 
 __all__ = ["SHARES", "SWEEPS", "curvature", "curvature_grid", "evolution", "response"]
 
@@ -93,7 +91,8 @@ def response(source: Source, kind: str) -> Picture | Unavailable:
         _curve(parts[[other == layer for other in layers]], f"layer {layer:g}", thin=True)
         for layer in sorted(set(layers))
     ]
-    traces += [*_band(whole, "setting", "low", "high", theme.BLUE), _curve(whole, "all layers")]
+    at, low, high = (column(whole, part) for part in ("setting", "low", "high"))
+    traces += [*band(at, low, high, theme.BLUE), _curve(whole, "all layers")]
     settings = sorted(set(column(own, "setting")))
     x = theme.axis(SWEEPS[kind], tickvals=settings, ticktext=[f"{s:g}" for s in settings])
     if kind == "temperature" and settings and settings[0] > 0:
@@ -138,7 +137,7 @@ def evolution(source: Source) -> Picture | Unavailable:
     for name, (label, colour, dash) in SHARES.items():
         values = column(frame, name)
         if name == "share":
-            traces += _band(frame, "step", "share_low", "share_high", colour)
+            traces += band(steps, column(frame, "share_low"), column(frame, "share_high"), colour)
         texts = [
             hover([f"{label}, step into layer {step:g}", percent(value), reason])
             for step, value, reason in zip(steps, values, reasons, strict=True)
@@ -156,30 +155,5 @@ def evolution(source: Source) -> Picture | Unavailable:
             }
         )
     y = theme.axis("share of tokens", range=[0, 1.03], tickformat=".0%")
-    x = theme.axis("step into layer", showgrid=False, range=_extent(steps))
+    x = theme.axis("step into layer", showgrid=False, range=extent(steps))
     return {"data": traces, "layout": theme.layout(x, y, 320, shapes=theme.shading(spans(source)))}
-
-
-def _extent(steps: Sequence[float]) -> list[float]:
-    known = [step for step in steps if not math.isnan(step)] or [1.0]
-    return [min(known) - 0.6, max(known) + 0.6]
-
-
-def _band(frame: pd.DataFrame, x: str, low: str, high: str, colour: str) -> list[Picture]:
-    rows = zip(*(column(frame, part) for part in (x, low, high)), strict=True)
-    kept = [row for row in rows if not any(map(math.isnan, row))]
-    if not kept:
-        return []
-    places, lower, upper = zip(*kept, strict=True)
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [*places, *reversed(places)],
-            "y": [*upper, *reversed(lower)],
-            "fill": "toself",
-            "fillcolor": theme.faded(colour, 0.22),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-        }
-    ]

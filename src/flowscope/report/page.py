@@ -16,10 +16,12 @@ from flowscope.records.files import remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.escaping import html_text, script_hash
+from flowscope.report.figure_html import missing
 from flowscope.report.numerals import count, numeral
 from flowscope.report.pictures import PICTURES, png
 from flowscope.report.sections import Section, body_sections
 from flowscope.report.source import Source, column, read_source, spans
+from flowscope.report.study_tables import claims
 from flowscope.report.verdict_cards import card, chip
 
 __all__ = ["render", "report_html"]
@@ -75,6 +77,7 @@ def _page(source: Source) -> str:
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     sections = [
+        *_claims(source),
         ("verdicts", "Verdicts", _verdicts(source)),
         *body_sections(source),
         ("not-measured", "Not measured", not_measured(source)),
@@ -159,6 +162,15 @@ def _summary(source: Source) -> str:
     passing = sum(span.last - span.first + 1 for span in stretches if span.passes)
     depth = f" {passing} of {total} layers can be read as a flow." if total else ""
     return f"Of {count(len(decisions), 'claim')}, {', '.join(parts)}.{depth}"
+
+
+def _claims(source: Source) -> list[Section]:
+    """What the source says, first of all; a plain audit has no such section."""
+    if not source.study:
+        return []
+    shown = claims(source)
+    content = missing(shown) if isinstance(shown, Unavailable) else shown
+    return [("claims", "What the source says, what we measure", content)]
 
 
 def _verdicts(source: Source) -> str:

@@ -7,8 +7,8 @@ and a fixed font that comes with it.
 import io
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -17,17 +17,18 @@ from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
+from flowscope.report.canvas import DASHES, canvas, shade, titled
 from flowscope.report.curvature_figures import SHARES, SWEEPS, curvature_grid
 from flowscope.report.depth_figures import CONTROLS
 from flowscope.report.escaping import shortened
+from flowscope.report.flow_pictures import FLOW_PICTURES
 from flowscope.report.head_figures import HeadGrid, head_grid
-from flowscope.report.source import Source, column, spans, words
+from flowscope.report.source import Source, column, words
 from flowscope.report.token_map import prompts
 
 __all__ = ["PICTURES", "png"]
 
 _MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
-_DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 _POSITIONS, _DPI = 32, 130
 
 
@@ -49,7 +50,7 @@ def _variation(source: Source) -> Figure | Unavailable:
     frame = source.table("layers", "layer", "relative_step")
     if isinstance(frame, Unavailable):
         return frame
-    figure, (ax,) = _canvas(9, 4.6, 1)
+    figure, (ax,) = canvas(9, 4.6, 1)
     steps = frame[[layer > 0 for layer in column(frame, "layer")]]
     ax.set_yscale("log")
     _curve(ax, steps, "relative_step", source)
@@ -61,13 +62,13 @@ def _variation(source: Source) -> Figure | Unavailable:
             for first, last, value in zip(*ends, column(segments, name), strict=True):
                 if value > 0:
                     x = [first - 0.42, last + 0.42]
-                    ax.plot(x, [value] * 2, _DASHES[dash], color=colour, label=text)
+                    ax.plot(x, [value] * 2, DASHES[dash], color=colour, label=text)
                     text = None  # one entry in the legend for all segments
     jumps = source.table("jumps", "layer", "relative_step")
     if not isinstance(jumps, Unavailable):
         at, size = column(jumps, "layer"), column(jumps, "relative_step")
         ax.plot(at, size, "D", color=theme.VERMILION, markersize=8, zorder=4, label="jump")
-    _titled(ax, "layer", "relative step ‖Δz‖² / ‖z‖²", "How far each layer moves the output")
+    titled(ax, "layer", "relative step ‖Δz‖² / ‖z‖²", "How far each layer moves the output")
     ax.legend(frameon=False, fontsize=8)
     return figure
 
@@ -76,7 +77,7 @@ def _locking(source: Source) -> Figure | Unavailable:
     frame = source.table("locking", "tail_mass_low", "tail_mass_high", "tv_median")
     if isinstance(frame, Unavailable):
         return frame
-    figure, (ax,) = _canvas(7, 4.6, 1)
+    figure, (ax,) = canvas(7, 4.6, 1)
     low, high = column(frame, "tail_mass_low"), column(frame, "tail_mass_high")
     x = [math.sqrt((a or b / 10) * b) for a, b in zip(low, high, strict=True)]
     ax.set_xscale("log")
@@ -86,7 +87,7 @@ def _locking(source: Source) -> Figure | Unavailable:
     ax.plot(x, column(frame, "tv_median"), "o-", color=theme.BLUE, ms=5, label="TV, median")
     bound = column(frame, "bound_median")
     ax.plot(x, bound, "--", color=theme.VERMILION, label="exact bound, median")
-    _titled(ax, "tail mass δ = 1 − p_max", "TV of one step", "Locking")
+    titled(ax, "tail mass δ = 1 − p_max", "TV of one step", "Locking")
     ax.legend(frameon=False, fontsize=8)
     return figure
 
@@ -98,12 +99,12 @@ def _entropy_agreement(source: Source) -> Figure | Unavailable:
     present = [name for name in ("entropy", "agreement") if name in frame]
     if not present:
         return Unavailable("the table “layers” has no column entropy or agreement")
-    figure, axes = _canvas(5 * len(present), 3.9, len(present))
+    figure, axes = canvas(5 * len(present), 3.9, len(present))
     labels = {"entropy": "entropy (nats)", "agreement": "share of tokens"}
     titles = {"entropy": "Entropy", "agreement": "Agreement with the output"}
     for ax, name in zip(axes, present, strict=True):
         _curve(ax, frame, name, source)
-        _titled(ax, "layer", labels[name], titles[name])
+        titled(ax, "layer", labels[name], titles[name])
         ax.set_ylim(0, 1.03 if name == "agreement" else None)
     return figure
 
@@ -134,7 +135,7 @@ def _grids(
         return first
     present = {name: grid for name, grid in grids.items() if not isinstance(grid, Unavailable)}
     height = max(4.0, min(0.14 * len(first.layers) + 1.2, 9))
-    figure, axes = _canvas(4.6 * len(present), height, len(present))
+    figure, axes = canvas(4.6 * len(present), height, len(present))
     for ax, (title, grid) in zip(axes, present.items(), strict=True):
         sides = (
             grid.heads[0] - 0.5,
@@ -147,7 +148,7 @@ def _grids(
         if grid is first and grid.marked:
             layers, heads = zip(*grid.marked, strict=True)
             ax.plot(heads, layers, "x", color=theme.VERMILION, ms=5, mew=1.6)
-        _titled(ax, "head", "layer", title)
+        titled(ax, "head", "layer", title)
         ax.grid(False)
         figure.colorbar(image, ax=ax, label=label)
     return figure
@@ -157,7 +158,7 @@ def _response(source: Source) -> Figure | Unavailable:
     frame = source.table("curvature_response", "kind", "setting", "scope", "layer", "kappa")
     if isinstance(frame, Unavailable):
         return frame
-    figure, axes = _canvas(5 * len(SWEEPS), 3.9, len(SWEEPS))
+    figure, axes = canvas(5 * len(SWEEPS), 3.9, len(SWEEPS))
     for ax, (kind, title) in zip(axes, SWEEPS.items(), strict=True):
         own = frame[[word == kind for word in words(frame, "kind")]]
         scopes, layers = words(own, "scope"), column(own, "layer")
@@ -172,7 +173,7 @@ def _response(source: Source) -> Figure | Unavailable:
             ax.set_xscale("log")
             ax.set_xticks(x, [f"{v:g}" for v in x], minor=False)
             ax.minorticks_off()
-        _titled(ax, title, "curvature κ", "Response, all layers (blue) and each")
+        titled(ax, title, "curvature κ", "Response, all layers (blue) and each")
     return figure
 
 
@@ -180,15 +181,15 @@ def _evolution(source: Source) -> Figure | Unavailable:
     frame = source.table("evi", "step", "share")
     if isinstance(frame, Unavailable):
         return frame
-    figure, (ax,) = _canvas(8, 4.2, 1)
-    _shade(ax, source)
+    figure, (ax,) = canvas(8, 4.2, 1)
+    shade(ax, source)
     x = column(frame, "step")
     low, high = column(frame, "share_low"), column(frame, "share_high")
     ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
     for name, (label, colour, dash) in SHARES.items():
-        ax.plot(x, column(frame, name), "o" + _DASHES[dash], color=colour, ms=4, label=label)
+        ax.plot(x, column(frame, name), "o" + DASHES[dash], color=colour, ms=4, label=label)
     ax.set_ylim(0, 1.03)
-    _titled(ax, "step into layer", "share of tokens", "Steps that satisfy the EVI")
+    titled(ax, "step into layer", "share of tokens", "Steps that satisfy the EVI")
     ax.legend(frameon=False, fontsize=8)
     return figure
 
@@ -205,7 +206,7 @@ def _token_map(source: Source) -> Figure | Unavailable:
     grid = [[cells.get((row, place), math.nan) for place in positions] for row in layers]
     size = (1.5 + 0.52 * len(positions), 1.4 + 0.2 * len(layers))
     # A layout found by drawing would draw a thousand words twice: margins by hand.
-    figure, (ax,) = _canvas(*size, 1, constrained=False)
+    figure, (ax,) = canvas(*size, 1, constrained=False)
     width, height = size
     margins = {"left": 0.6 / width, "bottom": 0.8 / height, "top": 1 - 0.35 / height}
     figure.subplots_adjust(right=1, **margins)
@@ -223,42 +224,14 @@ def _token_map(source: Source) -> Figure | Unavailable:
                   parse_math=False)  # fmt: skip
     ax.set_yticks(range(0, len(layers), 5), [f"{layers[k]:g}" for k in range(0, len(layers), 5)])
     where = f"first {len(positions)} positions of prompt {shortened(name, 40)}"
-    _titled(ax, "", "layer", f"Mobility and top token, {where}")
+    titled(ax, "", "layer", f"Mobility and top token, {where}")
     ax.grid(False)
     figure.colorbar(image, ax=ax, label="mobility ‖J‖_F", pad=0.01, fraction=0.09, aspect=30)
     return figure
 
 
-def _canvas(
-    width: float, height: float, panels: int, *, constrained: bool = True
-) -> tuple[Figure, Sequence[Any]]:
-    layout: Literal["constrained"] | None = "constrained" if constrained else None
-    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color("#aab4bd")
-        ax.tick_params(colors=theme.MUTED, labelsize=9)
-        ax.grid(True, axis="y", color=theme.RULE, lw=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
-
-
-def _titled(ax: Any, x: str, y: str, title: str) -> None:
-    ax.set_xlabel(x, color=theme.MUTED)
-    ax.set_ylabel(y, color=theme.MUTED)
-    ax.set_title(title, loc="left", color=theme.INK, fontsize=11, fontweight="bold",
-                 parse_math=False)  # fmt: skip
-
-
-def _shade(ax: Any, source: Source) -> None:
-    for span in spans(source):
-        shade = theme.PASSING if span.passes else theme.ABSTAINED
-        ax.axvspan(span.first - 0.5, span.last + 0.5, color=shade, lw=0, zorder=0)
-
-
 def _curve(ax: Any, frame: pd.DataFrame, name: str, source: Source) -> None:
-    _shade(ax, source)
+    shade(ax, source)
     x, y, states = column(frame, "layer"), column(frame, name), words(frame, "status")
     low, high = column(frame, f"{name}_low"), column(frame, f"{name}_high")
     ax.fill_between(x, low, high, color=theme.BLUE, alpha=0.22, lw=0)
@@ -278,5 +251,6 @@ PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
     "curvature_response": _response,
     "evi": _evolution,
     "token_map": _token_map,
+    **FLOW_PICTURES,
 }
 """Pictures of a report by the name of their file."""

@@ -4,15 +4,15 @@ A figure is a ``<figure>`` with an empty box, its data as JSON beside it, a key 
 caption of one sentence on what is seen plus the basis (n, interval method).
 """
 
-from collections.abc import Sequence
-
 from flowscope.records import Unavailable
 from flowscope.report import curvature_figures, depth_figures, head_figures, simplex_figures
 from flowscope.report.escaping import html_text, json_island
+from flowscope.report.figure_html import figure, key, missing, plot
+from flowscope.report.flow_sections import depth_loss_section, flow_section, rotation_section
 from flowscope.report.listings import gate, listing, numbers
 from flowscope.report.numerals import count, percent
 from flowscope.report.source import Source, column, spans, words
-from flowscope.report.theme import Picture
+from flowscope.report.study_tables import identification_section, temperature_section
 from flowscope.report.token_map import token_data
 
 __all__ = ["Section", "body_sections"]
@@ -33,46 +33,29 @@ def body_sections(source: Source) -> list[Section]:
         ("heads", "Attention entropy of every head", _heads(source)),
         ("curvature", "Does attention bring its points together?", _curvature(source)),
         ("evolution", "Is the output path a descent?", _evolution(source)),
+        ("flow", "Can a flow forecast the layers?", flow_section(source)),
+        ("last-layers", "What are the last layers worth?", depth_loss_section(source)),
+        ("rotation", "Does the motion turn?", rotation_section(source)),
+        *_sweeps(source),
         ("path", "One path on the simplex", _path(source)),
         ("jumps", "Jumps and segments", _jumps(source)),
     ]
 
 
-def _missing(reason: Unavailable) -> str:
-    """Paragraph that stands where a figure would."""
-    return f'<p class="missing">Not shown: {html_text(reason.reason)}.</p>'
-
-
-def _plot(name: str, picture: Picture, label: str) -> str:
-    height = int(picture["layout"]["height"])
-    return (
-        f'<div class="plot" id="plot-{name}" data-height="{height}" role="img" '
-        f'aria-label="{html_text(label)}"></div>'
-        f'<script type="application/json" id="data-{name}">{json_island(picture)}</script>'
-    )
-
-
-def _figure(name: str, picture: Picture | Unavailable, caption: str, key: str = "") -> str:
-    if isinstance(picture, Unavailable):
-        return _missing(picture)
-    return (
-        f"<figure>{key}{_plot(name, picture, caption)}"
-        f"<figcaption>{html_text(caption)}</figcaption></figure>"
-    )
-
-
-def _key(entries: Sequence[tuple[str, str]]) -> str:
-    parts = "".join(
-        f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
-        for shape, label in entries
-    )
-    return f'<ul class="key">{parts}</ul>'
+def _sweeps(source: Source) -> list[Section]:
+    """What only a study measures; a plain audit has no such section."""
+    if not source.study:
+        return []
+    return [
+        ("identification", "Does depth settle?", identification_section(source)),
+        ("temperature", "Temperature of the output", temperature_section(source)),
+    ]
 
 
 def _map(source: Source) -> str:
     data = token_data(source)
     if isinstance(data, Unavailable):
-        return _missing(data)
+        return missing(data)
     rest = data["left_out"]
     left_out = f" {count(rest, 'prompt')} more in tables/tokens.csv." if rest else ""
     caption = (
@@ -110,7 +93,7 @@ def _variation(source: Source) -> str:
         f"{'hidden states' if hidden else 'logits'} into each layer. "
         f"{seen}Band: interval of the median; {source.basis('relative_step')}."
     )
-    key = [
+    entries = [
         ("line", "relative step, median"),
         ("diamond", "jump"),
         ("hollow", "abstained layer"),
@@ -118,7 +101,7 @@ def _variation(source: Source) -> str:
         *_SHADES,
     ]
     picture = depth_figures.variation(source)
-    return _figure("variation", picture, caption, _key(key)) + numbers(source, "layers")
+    return figure("variation", picture, caption, key(entries)) + numbers(source, "layers")
 
 
 def _locking(source: Source) -> str:
@@ -138,26 +121,26 @@ def _locking(source: Source) -> str:
         f"of token–layer rows per bin, with the median of the exact bound.{informative} "
         f"Quartiles are a spread, not an interval; {source.units('locking', 'P2')}."
     )
-    key = [
+    entries = [
         ("line", "TV of a step, median"),
         ("band", "quartiles"),
         ("rule random_weights", "exact bound, median"),
         ("bar", "share of rows where the bound is informative"),
     ]
-    return _figure("locking", simplex_figures.locking(source), caption, _key(key)) + numbers(
+    return figure("locking", simplex_figures.locking(source), caption, key(entries)) + numbers(
         source, "locking"
     )
 
 
 def _certainty(source: Source) -> str:
     grey = "Blue: passing segments, grey: abstained"
-    entropy = _figure(
+    entropy = figure(
         "entropy",
         depth_figures.entropy(source),
         "Entropy of the output distribution read at each layer, median over tokens. "
         f"{grey}; {source.basis('entropy')}.",
     )
-    agreement = _figure(
+    agreement = figure(
         "agreement",
         depth_figures.agreement(source),
         "Share of tokens whose top token is already the final one. "
@@ -167,7 +150,7 @@ def _certainty(source: Source) -> str:
     caption = "First layer after which the top token never changes again, over all tokens read"
     frame = source.table("locking_depth", "count")
     total = "" if isinstance(frame, Unavailable) else f" (n = {sum(column(frame, 'count')):.0f})"
-    histogram = _figure("locking-depth", depth, f"{caption}{total}; shares, without interval.")
+    histogram = figure("locking-depth", depth, f"{caption}{total}; shares, without interval.")
     return (
         f'<div class="pair"><div><h3>Entropy</h3>{entropy}</div>'
         f"<div><h3>Agreement with the output</h3>{agreement}</div></div>"
@@ -178,12 +161,12 @@ def _certainty(source: Source) -> str:
 def _heads(source: Source) -> str:
     measured = head_figures.heads(source, "entropy_share")
     if isinstance(measured, Unavailable):
-        return _missing(measured)
+        return missing(measured)
     null = head_figures.heads(source, "random_weights")
     beside = (
-        _missing(null)
+        missing(null)
         if isinstance(null, Unavailable)
-        else _plot("heads-null", null, "attention entropy by layer and head with random weights")
+        else plot("heads-null", null, "attention entropy by layer and head with random weights")
     )
     collapsed = words(source.tables["heads"], "collapsed").count("True")
     caption = (
@@ -191,10 +174,10 @@ def _heads(source: Source) -> str:
         "visible keys), mean over rows; dark is spread out, pale is focused. "
         f"{count(collapsed, 'head')} marked as collapsed; {source.basis('heads')}."
     )
-    plot = _plot("heads", measured, "attention entropy by layer and head of the model")
+    box = plot("heads", measured, "attention entropy by layer and head of the model")
     return (
-        f'<figure>{_key([("cross", "collapsed head")])}<div class="pair">'
-        f"<div><h3>This model</h3>{plot}</div><div><h3>Random weights</h3>{beside}</div></div>"
+        f'<figure>{key([("cross", "collapsed head")])}<div class="pair">'
+        f"<div><h3>This model</h3>{box}</div><div><h3>Random weights</h3>{beside}</div></div>"
         f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'heads')}"
     )
 
@@ -202,12 +185,12 @@ def _heads(source: Source) -> str:
 def _curvature(source: Source) -> str:
     measured = curvature_figures.curvature(source, "kappa")
     if isinstance(measured, Unavailable):
-        return _missing(measured) + _responses(source)
+        return missing(measured) + _responses(source)
     null = curvature_figures.curvature(source, "keys_permuted")
     beside = (
-        _missing(null)
+        missing(null)
         if isinstance(null, Unavailable)
-        else _plot("curvature-null", null, "curvature by layer and head with keys permuted")
+        else plot("curvature-null", null, "curvature by layer and head with keys permuted")
     )
     frame = source.tables["curvature"]
     silent = words(frame, "status").count("abstained")
@@ -219,15 +202,15 @@ def _curvature(source: Source) -> str:
         f"the smaller share, then over heads). {count(silent, 'head')} abstained; "
         f"{source.basis('P3')}."
     )
-    plot = _plot("curvature", measured, "curvature by layer and head of the model")
+    box = plot("curvature", measured, "curvature by layer and head of the model")
     return (
         "<p>Each query spreads its attention over the keys. κ compares how far apart two queries’ "
         "attention lies with how far apart the two points themselves are: 1 means both look at "
         "the same place, 0 that attention keeps their distance, less that it drives them apart. "
         "Permuting the keys keeps how much two rows overlap and breaks where they look: what "
         "remains is contraction by overlap alone.</p>"
-        f'<figure>{_key([("cross", "head that abstains")])}<div class="pair">'
-        f"<div><h3>This model</h3>{plot}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
+        f'<figure>{key([("cross", "head that abstains")])}<div class="pair">'
+        f"<div><h3>This model</h3>{box}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
         f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'curvature')}"
         + _responses(source)
     )
@@ -236,7 +219,7 @@ def _curvature(source: Source) -> str:
 def _responses(source: Source) -> str:
     frame = source.table("curvature_response", "prompts")
     if isinstance(frame, Unavailable):
-        return _missing(frame)
+        return missing(frame)
     few = f"n = {max(column(frame, 'prompts')):g} prompts"
     titles = {"temperature": "Response to temperature", "key_norm": "Response to key norms"}
     parts = []
@@ -246,9 +229,11 @@ def _responses(source: Source) -> str:
             f"attention altered at all layers of the running model at once; {few}."
         )
         picture = curvature_figures.response(source, kind)
-        parts.append(f"<div><h3>{title}</h3>{_figure(f'response-{kind}', picture, caption)}</div>")
-    key = _key([("line", "all layers"), ("band", "interval"), ("rule layer", "one layer")])
-    return f'{key}<div class="pair">{"".join(parts)}</div>{numbers(source, "curvature_response")}'
+        parts.append(f"<div><h3>{title}</h3>{figure(f'response-{kind}', picture, caption)}</div>")
+    legend = key([("line", "all layers"), ("band", "interval"), ("rule layer", "one layer")])
+    return (
+        f'{legend}<div class="pair">{"".join(parts)}</div>{numbers(source, "curvature_response")}'
+    )
 
 
 def _evolution(source: Source) -> str:
@@ -263,13 +248,13 @@ def _evolution(source: Source) -> str:
     )
     labels = [label for label, _, _ in curvature_figures.SHARES.values()]
     shapes = ("line", "rule random_weights", "rule linear_interpolation")
-    key = [
+    entries = [
         *zip(shapes, labels, strict=True),
         ("band", "interval"),
         *_SHADES,
     ]
     picture = curvature_figures.evolution(source)
-    return _figure("evolution", picture, caption, _key(key)) + numbers(source, "evi")
+    return figure("evolution", picture, caption, key(entries)) + numbers(source, "evi")
 
 
 def _path(source: Source) -> str:
@@ -282,17 +267,17 @@ def _path(source: Source) -> str:
         f"The output distribution{where}, from the embedding to the last layer, projected on its "
         "two leading tokens and the sum of all others; one reading (n = 1), no interval."
     )
-    return _figure("path", simplex_figures.simplex_path(source), caption)
+    return figure("path", simplex_figures.simplex_path(source), caption)
 
 
 def _jumps(source: Source) -> str:
     jumps = source.table("jumps", "layer")
     if isinstance(jumps, Unavailable):
-        parts = [_missing(jumps)]
+        parts = [missing(jumps)]
     else:
         parts = [f"<h3>Jumps</h3>{listing(jumps, 'table of jumps')}"]
     segments = source.table("segments")
     if isinstance(segments, Unavailable):
-        return parts[0] + _missing(segments)
+        return parts[0] + missing(segments)
     shown = listing(gate(segments), "table of segments")
     return f"{parts[0]}<h3>Segments</h3>{shown}{numbers(source, 'segments')}"

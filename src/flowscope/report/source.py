@@ -16,7 +16,16 @@ import pandas as pd
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.records.files import is_file
 
-__all__ = ["TABLES", "Source", "Span", "column", "read_source", "spans", "words"]
+__all__ = [
+    "STUDY_TABLES",
+    "TABLES",
+    "Source",
+    "Span",
+    "column",
+    "read_source",
+    "spans",
+    "words",
+]
 
 TABLES = {
     "layers": "every quantity along depth",
@@ -30,8 +39,24 @@ TABLES = {
     "curvature": "curvature of attention by layer and head",
     "curvature_response": "curvature under other temperatures and key norms",
     "evi": "the evolution variational inequality along the output path",
+    "adequacy": "how well a fitted flow forecasts the layers of other prompts",
+    "adequacy_clouds": "forecast and true states compared as clouds of points",
+    "drifts": "the kinds of drift that were fitted",
+    "overlay": "how far each layer moves the output beside what bounds it",
+    "budget": "the error of the forecast beside the budget of each token",
+    "depth_loss": "what the last layers of a language model are worth",
+    "rotation": "the share of the motion that turns, by layer",
 }
 """Tables of a depth audit, and what each is for."""
+
+STUDY_TABLES = {
+    "track_t": "what the source says beside what was measured",
+    "identification": "the same weights with finer steps",
+    "output_temperature": "mobility, loss and calibration by temperature of the output",
+}
+"""Tables that only a study writes; a plain audit is not told that it lacks them."""
+
+_KNOWN = {**TABLES, **STUDY_TABLES}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,13 +72,33 @@ class Source:
         """Table of that name if it is there, has rows and these columns; else what is missing."""
         frame = self.tables.get(name)
         if frame is None:
-            return Unavailable(f"this run has no table “{name}” ({TABLES[name]})")
+            return Unavailable(f"this run has no table “{name}” ({_KNOWN[name]})")
         missing = [wanted for wanted in columns if wanted not in frame]
         if missing:
             return Unavailable(f"the table “{name}” has no column {', '.join(missing)}")
         if frame.empty:
             return Unavailable(f"the table “{name}” has no rows")
         return frame
+
+    def withheld(self, lack: Unavailable, *verdicts: str) -> Unavailable:
+        """Why a table is not there: the reason of its verdicts where none of them was measured.
+
+        Parameters
+        ----------
+        lack
+            What is missing, which is said where the verdicts were measured or give two reasons.
+        verdicts
+            Names of the verdicts that are judged on the table.
+        """
+        own = [verdict for verdict in self.verdicts if verdict.name in verdicts]
+        reasons = {verdict.because for verdict in own}
+        silent = all(verdict.statistic.status != "ok" for verdict in own)
+        return Unavailable(reasons.pop()) if silent and len(reasons) == 1 else lack
+
+    @property
+    def study(self) -> bool:
+        """Whether this run is a study of a source, and not only an audit."""
+        return any(name in self.tables for name in STUDY_TABLES)
 
     @property
     def model(self) -> str:
@@ -101,7 +146,7 @@ def read_source(run: Run) -> Source:
     RecordError
         A file is there and damaged.
     """
-    present = [name for name in run.tables() if name in TABLES]
+    present = [name for name in run.tables() if name in _KNOWN]
     return Source(
         manifest=run.read_manifest(),
         verdicts=run.read_verdicts() if is_file(run.folder / "verdicts.json") else (),

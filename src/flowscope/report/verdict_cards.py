@@ -16,7 +16,7 @@ _QUESTIONS = {
     "assuming that nothing moves?",
     "P2": "Once nearly all probability sits on one token, do later layers still move it?",
     "P3": "Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
-    "P4": "Does the motion through depth circulate, beyond what any potential can explain?",
+    "P4": "Is the motion through depth transport, rather than turning that no potential explains?",
 }
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",

@@ -73,7 +73,8 @@ class AuditConfig(Config):
     fewer when prompts are many), ``flow_close`` of them compared as whole laws. Drifts live in
     ``flow_rank`` principal coordinates of the logits, and ``drift_features: rich`` lets them see
     products of coordinates too. Rotation is read in ``rotation_rank`` coordinates at the
-    ``rotation_layers`` central layers, its intervals from ``rotation_resamples`` resamples.
+    ``rotation_layers`` central layers, in fields of degree ``rotation_degree`` (what turns in finer
+    patterns is not seen), its intervals from ``rotation_resamples`` resamples.
     """
 
     model: str | None = None
@@ -97,6 +98,7 @@ class AuditConfig(Config):
     drift_features: Literal["plain", "rich"] = "plain"
     rotation_rank: int = Field(8, ge=2)
     rotation_layers: int = Field(10, ge=1)
+    rotation_degree: int = Field(2, ge=1, le=3)
     rotation_resamples: int = Field(1000, ge=20)
     out: str = "out"
     device: str | None = None

@@ -4,10 +4,12 @@ At a layer, the points are the states of the sampled tokens before it in $r$ pri
 of the logits, the velocities their differences across it per unit of depth. The diffusion is the
 covariance of the velocities around their own fit, per layer. Prompts are the unit of halves and
 resamples; layers share their resamples, so that the mean over layers has an interval of its own.
+Fields are polynomials of a stated degree: how much of the rotation is in linear fields alone stands
+beside, since the share depends on how fine a pattern one looks for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -48,6 +50,7 @@ class _Layer:
 
     layer: int
     found: Rotation
+    linear: float
     gradient: float
     planted: float
 
@@ -94,14 +97,18 @@ class RotationStage:
         def seeded() -> torch.Generator:  # layers share their halves and resamples
             return torch.Generator().manual_seed(self.config.seed)
 
-        settings = Settings(draws=self.config.rotation_resamples, step=1 / layers)
+        degree = self.config.rotation_degree
+        settings = Settings(draws=self.config.rotation_resamples, step=1 / layers, degree=degree)
         found = rotation(
             y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
         )
         if found.status != "ok":
-            return _Layer(layer=layer, found=found, gradient=float("nan"), planted=float("nan"))
-        few = Settings(draws=_CONTROL_DRAWS)
-        a = found.diffusion
+            nan = float("nan")
+            return _Layer(layer=layer, found=found, linear=nan, gradient=nan, planted=nan)
+        few, a = Settings(draws=_CONTROL_DRAWS, degree=degree), found.diffusion
+        linear = rotation(
+            y, v, diffusion=a, generator=seeded(), groups=groups, settings=replace(few, degree=1)
+        )
         null = gradient_null(y, v, diffusion=a, generator=seeded(), groups=groups, settings=few)
         # planted on the null: on the data it would add to, or cancel, what turns already
         planted = planted_rotation(
@@ -111,6 +118,7 @@ class RotationStage:
         return _Layer(
             layer=layer,
             found=found,
+            linear=linear.normalised,
             gradient=null.measured.normalised,
             planted=planted.measured.normalised,
         )
@@ -128,6 +136,8 @@ class RotationStage:
                 "energy_high": one.found.energy_interval.high,
                 "total": one.found.total,
                 "p_value": one.found.p_value,
+                "degree": one.found.degree,
+                "linear": one.linear,
                 "gradient_control": one.gradient,
                 "planted_control": one.planted,
                 "planted_share": PLANTED,

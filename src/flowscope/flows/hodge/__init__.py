@@ -1,0 +1,21 @@
+"""Gradient and rotation of a velocity: the weighted Hodge decomposition, from samples and grids."""
+
+from flowscope.flows.hodge.controls import Control, gradient_null, planted_rotation
+from flowscope.flows.hodge.decomposition import rotation
+from flowscope.flows.hodge.gridded import grid_rotation
+from flowscope.flows.hodge.outcome import Extrapolated, Rotation, Settings, Unmeasured
+from flowscope.flows.hodge.resampling import Bounds, bca_interval
+
+__all__ = [
+    "Bounds",
+    "Control",
+    "Extrapolated",
+    "Rotation",
+    "Settings",
+    "Unmeasured",
+    "bca_interval",
+    "gradient_null",
+    "grid_rotation",
+    "planted_rotation",
+    "rotation",
+]

@@ -1,0 +1,237 @@
+"""What only a study has: the source's claims beside what was measured, and its two sweeps."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from flowscope.records import Unavailable
+from flowscope.report import theme
+from flowscope.report.escaping import hover, html_text
+from flowscope.report.figure_html import figure, fold, key, missing
+from flowscope.report.listings import listing, numbers
+from flowscope.report.numerals import bounds, numeral, percent
+from flowscope.report.source import Source, column, words
+from flowscope.report.theme import Picture
+from flowscope.report.traces import band, curve, upright
+
+__all__ = [
+    "DISTANCES",
+    "PANELS",
+    "claims",
+    "identification",
+    "identification_section",
+    "log_ticks",
+    "refinements",
+    "slope_line",
+    "temperature_section",
+    "temperatures",
+]
+
+DISTANCES = {
+    "state": ("states", theme.BLUE, "circle"),
+    "drift": ("fitted drift", theme.VERMILION, "diamond"),
+}
+"""What the table ``identification`` compares: the prefix of its columns, name, colour, marker."""
+
+PANELS = {"mobility": "mobility ‖J‖", "loss": "loss (nats)", "ece": "calibration error"}
+"""Columns of the table ``output_temperature`` that are drawn, and the title of their axis."""
+
+_ANSWERS = {
+    "yes": ("holds", "✓"),
+    "no": ("fails", "✕"),
+    "cannot be told": ("abstains", "–"),
+    "not measured": ("abstains", "○"),
+}
+"""Answer to a claim: how its chip looks, and its sign."""
+
+
+def claims(source: Source) -> str | Unavailable:
+    """Table of the source's claims, each with what was measured and whether they agree."""
+    frame = source.table("track_t", "says", "measured", "agrees")
+    if isinstance(frame, Unavailable):
+        return frame
+    answers = words(frame, "agrees")
+    parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
+    columns = (words(frame, name) for name in ("item", "where", "says", "measured"))
+    rows = "".join(_claim(*row) for row in zip(*columns, answers, strict=True))
+    rules = pd.DataFrame({"claim": words(frame, "item"), "rule": words(frame, "rule")})
+    decided = listing(rules, "how each answer was decided")
+    return (
+        "<p>Each line is one statement of the source (000) about transformers, beside the number "
+        "this run measured on this model. Does it agree? "
+        f"{html_text(', '.join(parts))} (of {len(answers)}). "
+        "By which rule each answer was decided stands below the table.</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
+        '<table class="listing claims"><thead><tr><th scope="col">claim</th>'
+        '<th scope="col">000 says</th><th scope="col">we measure</th>'
+        f'<th scope="col">agrees?</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        + fold("How each answer was decided", decided)
+        + '<p class="source">Drawn from <a href="tables/track_t.csv">tables/track_t.csv</a>.</p>'
+    )
+
+
+def _claim(item: str, where: str, says: str, measured: str, answer: str) -> str:
+    place = f'<span class="where">{html_text(where)}</span>' if where else ""
+    look, sign = _ANSWERS.get(answer, ("abstains", "–"))
+    said = (
+        f'<span class="chip {look}"><span aria-hidden="true">{sign}</span> '
+        f"{html_text(answer or 'no answer')}</span>"
+    )
+    return (
+        f'<tr><th scope="row">{html_text(item)}{place}</th>'
+        f'<td data-label="000 says">{html_text(says)}</td>'
+        f'<td data-label="we measure">{html_text(measured)}</td>'
+        f'<td data-label="agrees?">{said}</td></tr>'
+    )
+
+
+def slope_line(x: Sequence[float], y: Sequence[float], slope: float) -> list[float]:
+    """Straight line of that slope on log–log axes through the middle of the points."""
+    rows = [(a, b) for a, b in zip(x, y, strict=True) if a > 0 and 0 < b < math.inf]
+    if not rows or not math.isfinite(slope):
+        return [math.nan] * len(x)
+    gaps = [math.log(b) - slope * math.log(a) for a, b in rows]
+    level = sum(gaps) / len(gaps)
+    return [math.exp(level + slope * math.log(a)) if a > 0 else math.nan for a in x]
+
+
+def log_ticks(values: Sequence[float]) -> list[float]:
+    """Marks 1, 2, 5, 10, … of a logarithmic axis around the positive values.
+
+    Examples
+    --------
+    >>> log_ticks([0.06, 0.4])
+    [0.05, 0.1, 0.2, 0.5]
+    """
+    known = [value for value in values if 0 < value < math.inf]
+    if not known:
+        return []
+    decades = range(math.floor(math.log10(min(known))), math.ceil(math.log10(max(known))) + 1)
+    marks = [float(f"{digit}e{power}") for power in decades for digit in (1, 2, 5)]
+    low = max((mark for mark in marks if mark <= min(known)), default=marks[0])
+    high = min((mark for mark in marks if mark >= max(known)), default=marks[-1])
+    return [mark for mark in marks if low <= mark <= high]
+
+
+def _positive(values: Sequence[float]) -> list[float]:
+    return [value if value > 0 else math.nan for value in values]
+
+
+def refinements(source: Source) -> pd.DataFrame | Unavailable:
+    """Refinements that have a next one to be compared with."""
+    frame = source.table("identification", "n", "state_to_next", "drift_to_next")
+    if isinstance(frame, Unavailable):
+        return frame
+    steps = zip(column(frame, "n"), column(frame, "state_to_next"), strict=True)
+    rows = frame[[n > 0 and 0 < step < math.inf for n, step in steps]]
+    return Unavailable("the table “identification” holds no distance") if rows.empty else rows
+
+
+def identification(source: Source) -> Picture | Unavailable:
+    """Distance from each refinement to the next on logarithmic axes, with the fitted slopes."""
+    rows = refinements(source)
+    if isinstance(rows, Unavailable):
+        return rows
+    n = column(rows, "n")
+    expected = slope_line(n, column(rows, "state_to_next")[:1] + [math.nan] * (len(n) - 1), -1.0)
+    traces = [curve(n, expected, ("slope −1", "#9aa4ad", "solid"), [], hoverinfo="skip")]
+    traces[0]["line"]["width"] = 1
+    for name, (label, colour, symbol) in DISTANCES.items():
+        values, slope = column(rows, f"{name}_to_next"), column(rows, f"{name}_order")[0]
+        thin = (label, colour, "dot")
+        traces.append(curve(n, slope_line(n, values, slope), thin, [], hoverinfo="skip"))
+        notes = [
+            hover([f"{label}, n = {a:g} to the next", numeral(v), f"slope {numeral(slope)}"])
+            for a, v in zip(n, values, strict=True)
+        ]
+        dots = {"size": 10, "color": colour, "symbol": symbol}
+        style = (label, colour, "solid")
+        traces.append(curve(n, _positive(values), style, notes, mode="markers", marker=dots))
+    x = theme.axis("steps per layer, n", type="log", tickvals=n, ticktext=[f"{a:g}" for a in n])
+    drawn = [v for name in DISTANCES for v in column(rows, f"{name}_to_next")]
+    ticks = log_ticks(drawn)
+    y = theme.axis("relative distance to the next n", type="log", tickvals=ticks)
+    y["ticktext"] = [numeral(tick) for tick in ticks]
+    return {"data": traces, "layout": theme.layout(x, y, 340)}
+
+
+def identification_section(source: Source) -> str:
+    """How states and drift change as the steps become finer."""
+    picture = identification(source)
+    if isinstance(picture, Unavailable):
+        return missing(picture)
+    frame = source.tables["identification"]
+    state, drift = (column(frame, f"{name}_order")[0] for name in ("state", "drift"))
+    own, tokens = column(frame, "state_distance")[0], column(frame, "tokens")[0]
+    caption = (
+        "The same weights run with n small steps in place of each layer, n times smaller each; "
+        "distance from one n to the next, relative to how far the states move and to the size of "
+        "the drift. If depth were a flow cut into steps, the dots would fall along the grey "
+        "line, of slope −1 (halved each time n doubles). Slopes here (dotted): "
+        f"{numeral(state)} for the states, {numeral(drift)} for the drift; the model’s own steps "
+        f"are {percent(own)} off the finest. n = {numeral(tokens, 6)} tokens; slopes by "
+        "regression, without interval."
+    )
+    entries = [
+        ("disc", "states"),
+        ("diamond", "fitted drift"),
+        ("rule vacuous", "fitted slope"),
+        ("rule layer", "slope −1 from the first dot: steps of a flow"),
+    ]
+    return figure("identification", picture, caption, key(entries)) + numbers(
+        source, "identification"
+    )
+
+
+def temperatures(source: Source) -> Picture | Unavailable:
+    """Mobility, loss and calibration error against the temperature, one panel each."""
+    frame = source.table("output_temperature", "temperature", *PANELS)
+    if isinstance(frame, Unavailable):
+        return frame
+    places = _positive(column(frame, "temperature"))
+    known = [place for place in places if math.isfinite(place)]
+    if not known:
+        return Unavailable("the column temperature of the table “output_temperature” has no number")
+    traces: list[Picture] = []
+    axes: Picture = {}
+    for k, (name, title) in enumerate(PANELS.items()):
+        axis = f"y{k + 1}" if k else "y"
+        values, low, high = (column(frame, f"{name}{end}") for end in ("", "_low", "_high"))
+        notes = [
+            hover([f"τ = {numeral(places[j])}", f"{title} {numeral(v)} {bounds(low[j], high[j])}"])
+            for j, v in enumerate(values)
+        ]
+        style = (title, theme.BLUE, "solid")
+        traces += band(places, low, high, theme.BLUE, yaxis=axis)
+        traces.append(curve(places, values, style, notes, yaxis=axis))
+        start = 0.36 * (2 - k)
+        axes[f"yaxis{k + 1}" if k else "yaxis"] = theme.axis(
+            title, domain=[start, start + 0.28], nticks=6
+        )
+    x = theme.axis("temperature τ of the output (1: as is)", type="log", tickvals=known)
+    x |= {"ticktext": [f"{place:g}" for place in known], "anchor": "y3", "showgrid": False}
+    first = axes.pop("yaxis")
+    return {"data": traces, "layout": theme.layout(x, first, 520, **axes, shapes=[upright(1.0)])}
+
+
+def temperature_section(source: Source) -> str:
+    """What the temperature of the output does to mobility, loss and calibration."""
+    picture = temperatures(source)
+    if isinstance(picture, Unavailable):
+        return missing(picture)
+    frame = source.tables["output_temperature"]
+    rows = zip(column(frame, "loss"), column(frame, "temperature"), strict=True)
+    best = min(((v, tau) for v, tau in rows if math.isfinite(v)), default=(math.nan, math.nan))[1]
+    caption = (
+        "The model’s own output divided by τ before the softmax. Mobility is how easily the output "
+        "still moves; the loss is lowest at the best temperature of the sweep "
+        f"(τ = {numeral(best)}); the calibration error is the gap between how sure the model is "
+        "and how often it is right, in bins of equal mass. Dotted: the model as it is. "
+        f"{numeral(column(frame, 'tokens')[0], 6)} tokens, "
+        f"{source.basis('loss gained by a temperature chosen on other prompts')}."
+    )
+    entries = [("line", "measured"), ("band", "interval"), ("rule vacuous", "τ = 1")]
+    return figure("temperature", picture, caption, key(entries)) + numbers(
+        source, "output_temperature"
+    )
