@@ -1,4 +1,4 @@
-"""Where does the time of a complete audit go?
+"""Where the time of a complete audit goes.
 
 Every stage of an audit of P0 to P4 is timed by the progress it reports, for the bundled model and
 for any other that is named:
@@ -29,11 +29,13 @@ class Stages:
         self._stage, self._since = "loading", time.perf_counter()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        """Take note when another stage begins."""
         if stage != self._stage:
             self.end()
             self._stage = stage
 
     def end(self) -> None:
+        """Close the stage that is running."""
         now = time.perf_counter()
         self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._since
         self._since = now

@@ -1,6 +1,7 @@
 """The house is a test: arrows go down only, banned names stay out, nothing grows too large."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,11 @@ def test_every_public_package_lists_its_names():
 def test_tests_mirror_the_source():
     packages = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert packages <= {p.name for p in (ROOT / "tests").iterdir() if p.is_dir()}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_shapes_of_numpy_arrays_are_not_evaluated(file):
+    """From Python 3.12 and numpy 2.5 on, NDArray is an alias that jaxtyping cannot take."""
+    text = file.read_text()
+    shaped = re.search(r"\b(Float|Int|Bool|Shaped)\w*\[NDArray", text)
+    assert shaped is None or "from __future__ import annotations" in text

@@ -230,3 +230,39 @@ def test_an_interrupt_is_a_sentence_and_loses_nothing(monkeypatch, tmp_path):
     assert len(list(tmp_path.glob("audit-*/shards/*"))) == 1
     monkeypatch.undo()
     assert _run("audit", *options).exit_code == 0
+
+
+def test_reproduce_shows_the_claims_within_eighty_columns(tmp_path):
+    small = [
+        "audit.resamples=10", "audit.controls=false", "audit.curvature_pairs=0",
+        "audit.evi_positions=0", "audit.flow_rank=8", "audit.rotation_rank=3",
+        "audit.rotation_layers=1", "audit.rotation_resamples=30", "audit.flow_close=2",
+        "refined_prompts=6", "refined_positions=4", "refined_rank=4", "refinements=[1,2,4]",
+    ]  # fmt: skip
+    options = [part for assignment in small for part in ("--set", assignment)]
+    given = ("--prompts", "16", "--tokens", "32", "--out", str(tmp_path), *options)
+    result = _run("reproduce", "track_t", *given, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.stderr
+    assert max(cell_len(line) for line in result.stdout.splitlines()[:-1]) <= 80
+    assert "identification" in result.stdout
+    (run,) = tmp_path.iterdir()
+    assert (run / "tables" / "track_t.csv").is_file()
+    assert (run / "report.html").is_file()
+    again = _run("reproduce", "track_t", *given, "--json")
+    document = json.loads(again.stdout)
+    assert {claim["agrees"] for claim in document["claims"]} <= {
+        "yes", "no", "cannot be told", "not measured",
+    }  # fmt: skip
+    assert len(document["claims"]) == 14
+
+
+def test_an_unknown_study_suggests_the_nearest():
+    result = _run("reproduce", "track-t")
+    assert result.exit_code == 1
+    assert "Did you mean 'track_t'?" in result.stderr
+
+
+def test_an_unknown_setting_of_a_study_is_refused():
+    result = _run("reproduce", "track_t", "--set", "refinement=[1,2]")
+    assert result.exit_code == 1
+    assert "refinement" in result.stderr

@@ -15,7 +15,7 @@ PROMPTS, TOKENS, LAYERS, WIDTH, VOCABULARY = 20, 16, 8, 6, 40
 class LinearTail:
     """z = U h: a tail with the face of `Tail`."""
 
-    positionwise = True
+    positionwise, device = True, torch.device("cpu")
 
     def __init__(self, U):
         self.weight, self.bias, self.width = U, torch.zeros(len(U)), len(U)

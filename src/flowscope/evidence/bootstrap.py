@@ -6,6 +6,8 @@ resampled median of token values $x_i$ is the weighted median with weights $w_{p
 mean the weighted mean. The interval is the percentile interval of the resamples.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray

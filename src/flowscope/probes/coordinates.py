@@ -88,15 +88,15 @@ class LogitReadout:
                 "mixes positions (it pools or reshapes them)."
             )
         self._tail = tail.widened()
-        self.width = tail.width
+        self.width, self.device = tail.width, tail.device
 
     def logits(self, hidden: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch V"]:
-        """Logits of each row, in float32 or better."""
-        return self._tail.rows(hidden)
+        """Logits of each row, in float32 or better, where the weights of the output are."""
+        return self._tail.rows(hidden.to(self.device))
 
     def coordinates(self, hidden: Float[Tensor, "n d"], rank: int) -> LogitCoordinates:
         """Principal coordinates of the logits of these states (of an even sample, if many)."""
-        rows = hidden[:: -(-len(hidden) // _AXES_FROM)]
+        rows = hidden[:: -(-len(hidden) // _AXES_FROM)].to(self.device)
         output = self._output
         if isinstance(output, Unavailable):
             return self._streamed(rows, rank)
@@ -110,7 +110,7 @@ class LogitReadout:
             axes=axes,
             shares=found.shares.cpu().numpy(),
             route="gram",
-            _reduce=lambda h: output.states(h).double() @ found.reduction + offset,
+            _reduce=lambda h: output.states(h.to(self.device)).double() @ found.reduction + offset,
         )
 
     @cached_property

@@ -35,6 +35,8 @@ Beside it, between the same ends of each segment: the same states in *shuffled* 
 *straight* line of logits.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

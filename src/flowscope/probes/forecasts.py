@@ -88,7 +88,7 @@ def forecast_errors(
         told = segment.told(None if between is None else between[piece])
         for name, columns in told.items():
             found.setdefault(name, []).append(torch.stack(columns, 1))
-    return {name: torch.cat(pieces).double().numpy() for name, pieces in found.items()}
+    return {name: torch.cat(pieces).double().cpu().numpy() for name, pieces in found.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -252,8 +252,8 @@ def rotation_section(source: Source) -> str:
         f"(p < .05), in {sum(told)} of {count(len(told), 'layer')}. Two checks of the method: the "
         f"diamond, a gradient field, should lie near 0, and the triangle, the same with rotation "
         f"planted in it{share}, near that share. {count(silent, 'layer')} abstained. "
-        f"{_tokens(source, 'rotation')}{source.units('P4')}; intervals: 95 %, {methods or 'method not recorded'}, resampling "
-        "prompts."
+        f"{_tokens(source, 'rotation')}{source.units('P4')}; intervals: 95 %, "
+        f"{methods or 'method not recorded'}, resampling prompts."
     )
     entries = [
         ("disc", "share that turns; rotation detected"),

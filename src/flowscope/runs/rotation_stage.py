@@ -189,4 +189,6 @@ def _interval(read: Sequence[Rotation]) -> Interval | Unavailable:
     found = bca_interval(point, draws, left_out)
     if np.isnan(found.low):
         return Unavailable(found.method)
-    return Interval(low=found.low, high=found.high, level=found.level, method=found.method)
+    kind = "BCa" if found.method == "bca" else found.method
+    method = f"{kind} over {read[0].blocks} blocks of prompts, {len(draws)} resamples"
+    return Interval(low=found.low, high=found.high, level=found.level, method=method)

@@ -45,6 +45,7 @@ def statement_table(run: Run) -> pd.DataFrame:
         reading.curvature_temperature,
         reading.curvature_key_norm,
         reading.rotation,
+        reading.bridge,
         reading.settling,
         reading.entropy,
         reading.temperature_mobility,
@@ -183,6 +184,24 @@ class _Reading:
             item="P4 rotation", where="8.2", says=says, agrees=told, rule=rule,
             measured=f"mean R̂ {energy:.3g} over {len(table)} layers; R_norm {value:.2f} "
             f"({low:.2f} … {high:.2f})",
+        )  # fmt: skip
+
+    def bridge(self) -> Statement:
+        says = "the path is a Schrödinger bridge if and only if R = 0"
+        rule = "relative HJB residual no more than twice that of a Gaussian bridge as noisy"
+        table = self._table("bridge")
+        if table is None:
+            return _silent("P4 bridge", "Thm 7.1, 7.2", says, rule)
+        by = table.set_index("data")
+        own, control = (float(str(by.loc[name, "relative"])) for name in ("model", "bridge"))
+        sound = set(by["status"]) == {"ok"} and set(by["score_status"]) == {"ok"}
+        told: Agreement = "yes" if own <= 2 * control else "no"
+        if not sound or control > 0.5:
+            told = "cannot be told"
+        return Statement(
+            item="P4 bridge", where="Thm 7.1, 7.2", says=says, rule=rule, agrees=told,
+            measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
+            f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
         )  # fmt: skip
 
     def settling(self) -> Statement:

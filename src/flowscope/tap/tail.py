@@ -59,6 +59,11 @@ class Tail:
         """
         return self._program.run(hidden)
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are; the CPU when it has none."""
+        return self._program.device
+
     def widened(self) -> "Tail":
         """The same tail in float32, for hidden states in float32.
 
@@ -111,6 +116,12 @@ class _Program:
     constants: dict[int, Tensor]
     start: int
     end: int
+
+    @property
+    def device(self) -> torch.device:
+        """Of the last of its constants, which is the output's own."""
+        found = [constant.device for constant in self.constants.values()]
+        return found[-1] if found else torch.device("cpu")
 
     def widened(self) -> "_Program":
         """The same program in float32: half-precision constants and casts are lifted."""

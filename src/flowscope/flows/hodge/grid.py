@@ -23,7 +23,6 @@ from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
-import pyamg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
@@ -235,8 +234,14 @@ def _assembled(
         gamma=gamma,
         shift=gamma * scale,
         condition=top / (gamma * scale) + 1,
-        solver=pyamg.smoothed_aggregation_solver(sp.csr_matrix(A + gamma * scale * sp.diags(mass))),
+        solver=_multigrid(A + gamma * scale * sp.diags(mass)),
     )
+
+
+def _multigrid(A: sp.spmatrix) -> Any:
+    import pyamg  # slow to import, and only grids need it
+
+    return pyamg.smoothed_aggregation_solver(sp.csr_matrix(A))
 
 
 def _spread(nodes: NDArray[np.int64], density: Array, spacing: Array) -> float:
