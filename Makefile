@@ -39,6 +39,10 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.depth_statistics
 	$(BIN)/python -m benchmarks.quadratic_variation
 	$(BIN)/python -m benchmarks.audit_memory
+	$(BIN)/python -m benchmarks.audit_time
+	$(BIN)/python -m benchmarks.rotation
+	$(BIN)/python -m benchmarks.scores
+	$(BIN)/python -m benchmarks.weak_error
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'

@@ -8,7 +8,7 @@ from tests import models
 
 from flowscope import Tap
 from flowscope.probes import LogitReadout, PathProbe, Rows
-from flowscope.probes.forecasts import Forecast, forecast_errors
+from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +79,15 @@ def test_without_writes_there_is_no_budget(path):
     with torch.no_grad():
         axes = readout.coordinates(hidden.flatten(0, 1), 3)
     assert np.isnan(forecast_errors(readout, axes, hidden, {})["writes"]).all()
+
+
+def test_local_statistics_are_those_of_the_law_and_of_the_step_before(path):
+    readout, hidden, _ = path
+    with torch.no_grad():
+        y = readout.coordinates(hidden.flatten(0, 1), 5).reduced(hidden)
+        found = local_statistics(readout, hidden[:, :-1], y)
+        p = readout.logits(hidden[:, :-1]).double().softmax(-1)
+    assert_allclose(found[..., 0], -(p * p.log()).sum(-1), rtol=1e-4)
+    assert_allclose(found[..., 1], 1 - p.amax(-1), rtol=1e-3, atol=1e-5)
+    assert (found[:, 0, 2:] == 0).all()
+    assert_allclose(found[:, 1, 2:], (y[:, 1] - y[:, 0])[:, :4])

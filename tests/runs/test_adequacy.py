@@ -112,3 +112,17 @@ def test_states_that_do_not_move_have_no_coordinates():
     same = torch.ones(PROMPTS * 16, LAYERS + 1, WIDTH)
     found = forecasts_of(paths_of(same, g), segment(), rank=4, rich=False, seed=0)
     assert "must vary" in found.reason
+
+
+def test_a_rich_drift_sees_what_the_coordinates_do_not_tell():
+    """A path that keeps its direction: only the step before tells where it goes."""
+    g = torch.Generator().manual_seed(0)
+    start = torch.randn(PROMPTS * 16, 1, WIDTH, generator=g)
+    heading = 0.3 * torch.randn(PROMPTS * 16, 1, WIDTH, generator=g)
+    hidden = start + heading * torch.arange(LAYERS + 1.0)[:, None]
+    paths = paths_of(hidden, g)
+    plain, rich = (
+        forecasts_of(paths, segment(), rank=4, rich=rich, seed=0) for rich in (False, True)
+    )
+    one = [tables.skill_of([found], "one layer", COUNTS, 0, "ridge") for found in (plain, rich)]
+    assert float(one[1].numbers()) > float(one[0].numbers()) + 0.2

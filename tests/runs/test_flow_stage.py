@@ -89,7 +89,9 @@ def test_the_middle_layers_of_passing_segments_are_read():
 
 def _stage(paths, rank):
     tables = {}
-    config = AuditConfig(rotation_rank=rank, rotation_layers=2, rotation_resamples=100)
+    config = AuditConfig(
+        rotation_rank=rank, rotation_layers=2, rotation_resamples=100, rotation_degree=1
+    )
     stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
     return stage.verdict("claim", paths, [segment()]), tables
 

@@ -22,7 +22,7 @@ from flowscope.tap import BlockPass, Tail
 __all__ = ["DepthProbe", "Rows", "pooled_readout", "positions_readout"]
 
 Readout = Callable[[Tensor], Tensor]
-_LOGITS_AT_ONCE = 2**21
+_LOGITS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

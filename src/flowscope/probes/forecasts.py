@@ -24,12 +24,14 @@ from torch import Tensor
 from flowscope.flows.drift import first_order, restricted_bound
 from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.reducer import Arrays
-from flowscope.simplex import oscillation
+from flowscope.simplex import entropy, oscillation
+from flowscope.simplex.probability import split_peak
 
-__all__ = ["REFERENCES", "Forecast", "forecast_errors"]
+__all__ = ["REFERENCES", "Forecast", "forecast_errors", "local_statistics"]
 
 REFERENCES = ("persistence", "floor", "line")
 _LOGITS_AT_ONCE = 2**22
+_LEADING = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +91,25 @@ def forecast_errors(
         for name, columns in told.items():
             found.setdefault(name, []).append(torch.stack(columns, 1))
     return {name: torch.cat(pieces).double().cpu().numpy() for name, pieces in found.items()}
+
+
+@torch.no_grad()
+def local_statistics(
+    readout: LogitReadout, hidden: Float[Tensor, "n steps d"], y: Float[Tensor, "n states r"]
+) -> Float[Tensor, "n steps c"]:
+    """What a rich drift sees beside the coordinates, at every state but the last (000 O.1).
+
+    Entropy and tail mass of the law, and the step that led to the state along the four leading
+    coordinates (zero at the first, which has none).
+    """
+    rows = hidden.flatten(0, 1)
+    parts = []
+    for piece in torch.split(rows, max(_LOGITS_AT_ONCE // readout.width, 16)):
+        p = readout.logits(piece).softmax(-1)
+        parts.append(torch.stack([entropy(p), split_peak(p)[1].sum(-1)], -1).double().cpu())
+    steps = y[..., :_LEADING].diff(dim=1)
+    before = torch.cat([torch.zeros_like(steps[:, :1]), steps[:, :-1]], 1)
+    return torch.cat([torch.cat(parts).reshape(*hidden.shape[:2], 2), before.double()], -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ states, the judged ones included; only the drifts are held out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from flowscope.flows.drift import (
 from flowscope.flows.sampling import OdePath, ode_path
 from flowscope.probes import Arrays
 from flowscope.probes.coordinates import LogitCoordinates
-from flowscope.probes.forecasts import Forecast, forecast_errors
+from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
 from flowscope.records import Unavailable
 from flowscope.runs.paths import Paths
 
@@ -118,7 +118,9 @@ def forecasts_of(
     rank
         How many principal coordinates.
     rich
-        Whether drifts also see products of coordinates (000 O.1).
+        Whether ridge and network also see products of coordinates and what O.1 of source 000 adds:
+        entropy and tail mass of the law, and the velocity of the layer before. Forecasting onward,
+        these stay what they were at the start.
     seed
         Of halves and networks.
     advance
@@ -150,29 +152,46 @@ def _forecasts(
 ) -> Adequacy:
     y = axes.reduced(hidden)
     times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
+    context = local_statistics(paths.readout, hidden[:, :-1], y) if rich else None
+    course = _Course(y=y, times=times, context=context, prompt=torch.from_numpy(paths.prompt))
     second = halves(int(paths.prompt.max()) + 1, seed)[paths.prompt]
     close = np.isin(np.arange(len(paths.prompt)), paths.close)
     parts = []
     for judged in (second, ~second):
-        sample = _sample(y, times, paths, ~judged)
+        fitted = course.at(torch.from_numpy(~judged))
         rows = torch.from_numpy(judged & close)
-        parts.append(_half(sample, y, times, rows, rich=rich, seed=seed))
+        parts.append(_half(fitted, course.at(rows), rows, seed))
         advance()
     return _joined(paths, segment, axes, y, parts)
 
 
-def _sample(y: Tensor, times: Tensor, paths: Paths, rows: NDArray[np.bool_]) -> DriftSample:
-    kept = torch.from_numpy(rows)
-    return drift_sample(y[kept], times, torch.from_numpy(paths.prompt[rows]))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Course:
+    """Coordinates of tokens along a segment, with what a rich drift sees beside them."""
+
+    y: Float[Tensor, "n states r"]
+    times: Float[Tensor, "states"]
+    context: Float[Tensor, "n steps c"] | None
+    prompt: Tensor
+
+    @property
+    def step(self) -> float:
+        """Time of one layer."""
+        return float(self.times[1] - self.times[0])
+
+    def at(self, rows: Tensor) -> "_Course":
+        context = None if self.context is None else self.context[rows]
+        return replace(self, y=self.y[rows], context=context, prompt=self.prompt[rows])
+
+    def pairs(self) -> DriftSample:
+        return drift_sample(self.y, self.times, self.prompt, self.context)
 
 
-def _half(
-    sample: DriftSample, y: Tensor, times: Tensor, rows: Tensor, *, rich: bool, seed: int
-) -> _Half:
+def _half(fitted: _Course, judged: _Course, rows: Tensor, seed: int) -> _Half:
     forecasts: dict[str, Forecast] = {}
     fits, stopped = [], {}
-    for kind, (drift, error, setting) in _fitted(sample, times, rich, seed).items():
-        forecasts[kind], because = _forecast(drift, kind, y[rows], times)
+    for kind, (drift, error, setting) in _fitted(fitted, seed).items():
+        forecasts[kind], because = _forecast(drift, kind, judged)
         stopped[kind] = because
         fits.append(
             {
@@ -184,13 +203,10 @@ def _half(
             }
         )
     chosen = str(min(fits, key=lambda row: float(str(row["relative_error"])))["drift"])
-    forecasts["flow"] = forecasts[chosen]
     return _Half(rows=rows, forecasts=forecasts, chosen=chosen, fits=fits, stopped=stopped)
 
 
-def _fitted(
-    pairs: DriftSample, times: Tensor, rich: bool, seed: int
-) -> dict[str, tuple[Drift, float, str]]:
+def _fitted(course: _Course, seed: int) -> dict[str, tuple[Drift, float, str]]:
     """Every kind of drift, its error relative to zero drift, and its setting.
 
     All are fitted to the velocity at the start of a layer, which the flow of a ridge drift tells
@@ -198,9 +214,9 @@ def _fitted(
     same for all, so that kinds can be compared.
     """
     generator = torch.Generator().manual_seed(seed)
+    pairs, rich = course.pairs(), course.context is not None
     folds = group_folds(pairs.groups, _FOLDS, generator)
-    layer = float(times[1] - times[0])
-    moving = instantaneous_sample(pairs, layer, fit=lambda some: ridge_drift(some, rich=rich))
+    moving = instantaneous_sample(pairs, course.step, fit=lambda some: ridge_drift(some, rich=rich))
     sample, rest = moving.at(folds != 0), moving.at(folds == 0)
     with torch.enable_grad():  # the network is trained
         network = perceptron_drift(sample, generator=generator, rich=rich)
@@ -213,19 +229,23 @@ def _fitted(
     still = float(rest.velocities.square().sum())
     found: dict[str, tuple[Drift, float, str]] = {}
     for kind, (drift, setting) in settings.items():
-        missed = rest.velocities - drift(rest.times, rest.states)
+        missed = rest.velocities - drift(rest.times, rest.states, rest.context)
         found[kind] = (drift, float(missed.square().sum()) / still, setting)
     return found
 
 
-def _forecast(drift: Drift, kind: str, y: Tensor, times: Tensor) -> tuple[Forecast, str]:
+def _forecast(drift: Drift, kind: str, course: _Course) -> tuple[Forecast, str]:
     """Coordinates one layer ahead and onward from the first state."""
+    y, times, context = course.y, course.times, course.context
     n, states, r = y.shape
-    onward = _integrated(kind, lambda t, x: drift(t, x), y[:, 0], times)
+    first = None if context is None else context[:, 0]
+    onward = _integrated(kind, lambda t, x: drift(t, x, first), y[:, 0], times)
     # every state starts its own layer: one path for all of them, on a clock of its own
-    starts = times[:-1].repeat(n)
-    ahead = torch.stack([torch.zeros(()).double(), times[1] - times[0]])
-    near = _integrated(kind, lambda t, x: drift(starts + t, x), y[:, :-1].reshape(-1, r), ahead)
+    starts, ahead = times[:-1].repeat(n), torch.tensor([0.0, course.step], dtype=torch.float64)
+    each = None if context is None else context.flatten(0, 1)
+    near = _integrated(
+        kind, lambda t, x: drift(starts + t, x, each), y[:, :-1].reshape(-1, r), ahead
+    )
     because = "; ".join(
         path.because or path.status for path in (onward, near) if path.status != "ok"
     )
@@ -266,14 +286,21 @@ def _joined(
     between = None if isinstance(paths.between, Unavailable) else paths.between[:, steps]
     hidden = paths.hidden[close, segment.first - 1 : segment.last + 1]
     fits = [{"half": half, **row} for half, part in enumerate(parts) for row in part.fits]
+    errors = forecast_errors(paths.readout, axes, hidden, whole, between)
+    owner = torch.cat([torch.full((int(p.rows.sum()),), k) for k, p in enumerate(parts)])[order]
+    chosen = (parts[0].chosen, parts[1].chosen)
+    for horizon in ("one", "onward"):
+        either = [errors[f"{horizon}_{kind}"] for kind in chosen]
+        errors[f"{horizon}_flow"] = np.where(owner.numpy()[:, None] == 0, *either)
+    onward = [whole[kind].onward for kind in chosen]
     return Adequacy(
         segment=segment,
         prompt=paths.prompt[close.numpy()],
-        errors=forecast_errors(paths.readout, axes, hidden, whole, between),
-        chosen=(parts[0].chosen, parts[1].chosen),
+        errors=errors,
+        chosen=chosen,
         fits=fits,
         coordinates=axes,
         y=y[close],
-        predicted=whole["flow"].onward,
+        predicted=torch.where(owner[:, None, None] == 0, onward[0], onward[1]),
         stopped="; ".join(part.stopped[part.chosen] for part in parts if part.stopped[part.chosen]),
     )

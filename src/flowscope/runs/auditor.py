@@ -50,6 +50,7 @@ _CLAIMS = {
     "P4": "the motion is transport rather than rotation",
 }
 _SHOWN_PROMPTS, _SHOWN_POSITIONS = 4, 64
+_LOGITS_HELD = 2**26
 
 
 class Auditor:
@@ -67,7 +68,8 @@ class Auditor:
         folder: Path | None,
         progress: Progress | None,
     ) -> None:
-        self._loaded, self._prompts, self._config = loaded, prompts, config
+        self._loaded, self._prompts = loaded, prompts
+        self._config = config = _fitted(config, loaded.model, prompts)
         self._progress = progress or (lambda stage, done, total: None)
         self._started = time.monotonic()
         self._written: set[str] = set()
@@ -341,6 +343,14 @@ class Auditor:
         if isinstance(self._loaded.tokenizer, Unavailable):
             return str(outcome)
         return str(self._loaded.tokenizer.decode([outcome]))
+
+
+def _fitted(config: AuditConfig, model: nn.Module, prompts: Prompts) -> AuditConfig:
+    """The same configuration with a batch whose logits fit into the buffer of the depth meter."""
+    outcomes = getattr(getattr(model, "config", None), "vocab_size", None) or 1
+    longest = 1 if prompts.images else max(len(item) for item in prompts.items)
+    batch = max(min(config.batch, _LOGITS_HELD // (longest * int(outcomes))), 1)
+    return config.model_copy(update={"batch": batch})
 
 
 def _mass_bound(outcomes: int) -> float:

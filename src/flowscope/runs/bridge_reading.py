@@ -30,6 +30,7 @@ __all__ = ["Layers", "bridge_control", "bridge_reading", "central"]
 
 _SCALE = 0.1
 _POINTS = 6000
+_FEWEST = 3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,6 +70,8 @@ def central(
     """
     spare = max(last - first + 1 - count, 0) // 2
     kept = range(first + spare, min(first + spare + count, last + 1))
+    if len(kept) < _FEWEST:
+        return Unavailable(f"an equation in time needs {_FEWEST} layers; there are {len(kept)}")
     hidden = paths.hidden[:, first - 1 : last + 1]
     groups = torch.from_numpy(paths.prompt)
     try:
@@ -140,8 +143,6 @@ def bridge_reading(
     """
     generator = torch.Generator().manual_seed(seed)
     x, v, t, groups = layers.pooled(generator)
-    if len(set(layers.times)) < 3:
-        return Unavailable("an equation in time needs three layers at least")
     try:
         score = fit_denoising_score(
             x, scales=(_SCALE,), times=t, groups=groups, generator=generator

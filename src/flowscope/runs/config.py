@@ -64,13 +64,17 @@ class DoctorConfig(Config):
 class AuditConfig(Config):
     """What ``flowscope audit`` takes; the defaults are what the output says they are.
 
+    ``batch`` prompts go through the model at a time, fewer where their logits would fill more than
+    256 MB.
+
     For P3: ``curvature_pairs`` rows are paired per prompt (0 leaves P3 out), ``temperatures`` and
     ``key_norms`` are swept on the ``control_prompts`` (1, the model itself, is always among them;
     empty leaves a sweep out), and the inequality along the output path is read at
     ``evi_positions`` tokens per prompt on the union of the ``evi_top`` outcomes of each layer.
 
     For P1 and P4: the paths of ``flow_positions`` tokens per prompt are kept (0 leaves both out;
-    fewer when prompts are many), ``flow_close`` of them compared as whole laws. Drifts live in
+    fewer when prompts are many), ``flow_close`` of them compared as whole laws (256 in all, one of
+    each prompt at least). Drifts live in
     ``flow_rank`` principal coordinates of the logits, and ``drift_features: rich`` lets them see
     products of coordinates too. Rotation is read in ``rotation_rank`` coordinates at the
     ``rotation_layers`` central layers, in fields of degree ``rotation_degree`` (what turns in finer
@@ -81,7 +85,7 @@ class AuditConfig(Config):
     text: str | None = None
     prompts: int = Field(64, ge=1)
     tokens: int = Field(128, ge=2)
-    batch: int = Field(4, ge=1)
+    batch: int = Field(8, ge=1)
     resamples: int = Field(200, ge=2)
     seed: int = 0
     threshold: float = Field(0.15, gt=0)

@@ -19,6 +19,7 @@ __all__ = ["Paths", "following_tokens", "sampled_paths"]
 # prompts are many, though never fewer than four. The few looked at in full come on top.
 _NUMBERS_KEPT = 2**25
 _FEWEST = 4
+_CLOSE = 256  # tokens looked at in full: whole laws over a vocabulary cost most of the time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +71,8 @@ class _Watcher:
         if self.probes is None:
             size = (len(chain) + 1) * event.hidden_in.shape[-1] * self._prompts
             positions = max(min(self._positions, _NUMBERS_KEPT // size), _FEWEST)
-            near = PathProbe(positions=min(self._close, positions), between=True)
+            close = min(self._close, positions, max(_CLOSE // self._prompts, 1))
+            near = PathProbe(positions=close, between=True)
             self.probes = PathProbe(positions=positions), near
         for probe in self.probes:
             if event.site.index == 0:
@@ -106,7 +108,8 @@ def sampled_paths(
     prompts
         How many prompts the batches hold; fewer tokens of each are kept when they are many.
     positions, close
-        Tokens per prompt, and how many of them keep the states between their writes.
+        Tokens per prompt, and how many of them keep the states between their writes (fewer, and
+        one at least, where that would be more than 256 in all).
     advance
         Told the number of prompts after every batch.
     """
