@@ -3,27 +3,17 @@
 Needs what ``test_calibration.py`` needs; eight long paragraphs of the text, 128 tokens of each.
 """
 
-import gzip
-import os
-from pathlib import Path
-
 import pytest
 
 import flowscope as fs
 
-MODEL, TEXT = os.environ.get("FLOWSCOPE_SMOLLM2"), os.environ.get("FLOWSCOPE_WIKITEXT2_TEST")
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not (MODEL and TEXT), reason="needs SmolLM2-135M and WikiText-2 test"),
-]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def audit(tmp_path_factory):
-    raw = Path(TEXT).read_bytes()
-    text = (gzip.decompress(raw) if Path(TEXT).suffix == ".gz" else raw).decode()
-    paragraphs = [p.strip() for p in text.split("\n") if len(p.split()) > 120][:8]
-    return fs.audit(MODEL, paragraphs, tokens=128, out=tmp_path_factory.mktemp("real") / "run")
+def audit(smollm2, paragraphs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("real") / "run"
+    return fs.audit(smollm2, paragraphs(8, words=120), tokens=128, out=out)
 
 
 def test_heads_contract_but_no_more_than_their_overlap(audit):

@@ -1,28 +1,17 @@
 """P1 and P4 on a real model: SmolLM2-135M on running text; needs what the other files here need."""
 
-import gzip
-import os
-from pathlib import Path
-
 import pytest
 
 import flowscope as fs
 
-MODEL, TEXT = os.environ.get("FLOWSCOPE_SMOLLM2"), os.environ.get("FLOWSCOPE_WIKITEXT2_TEST")
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not (MODEL and TEXT), reason="needs SmolLM2-135M and WikiText-2 test"),
-]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def audit(tmp_path_factory):
-    raw = Path(TEXT).read_bytes()
-    text = (gzip.decompress(raw) if Path(TEXT).suffix == ".gz" else raw).decode()
-    paragraphs = [p.strip() for p in text.split("\n") if len(p.split()) > 90][:32]
+def audit(smollm2, paragraphs, tmp_path_factory):
     out = tmp_path_factory.mktemp("real") / "run"
     less = {"curvature_pairs": 0, "evi_positions": 0, "controls": False}
-    return fs.audit(MODEL, paragraphs, tokens=64, prompts=32, out=out, **less)
+    return fs.audit(smollm2, paragraphs(32, words=90), tokens=64, prompts=32, out=out, **less)
 
 
 def test_a_flow_forecasts_the_middle_layers_better_than_standing_still(audit):

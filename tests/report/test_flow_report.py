@@ -65,7 +65,7 @@ def numbers(values):
 @pytest.mark.parametrize("name", FIGURES)
 def test_plotly_accepts_the_figure_as_it_stands(source, name):
     picture = json.loads(json_island(FIGURES[name](source)))
-    go.Figure(picture)
+    assert len(go.Figure(picture).data) == len(picture["data"]) > 0
 
 
 @pytest.mark.parametrize("name", FIGURES)
