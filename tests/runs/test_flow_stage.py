@@ -109,6 +109,16 @@ def test_a_rotating_flow_fails_and_a_contracting_one_holds():
     assert abs(row["planted_control"] - row["planted_share"]) < 0.03
 
 
+def test_too_few_tokens_for_the_degree_are_read_in_a_lower_one_and_said_to_be():
+    tables = {}
+    config = AuditConfig(rotation_rank=WIDTH, rotation_layers=1, rotation_resamples=50)
+    stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
+    few = flow_paths(-torch.eye(WIDTH), noise=0.02)
+    verdict = stage.verdict("claim", few, [segment()])
+    assert tables["rotation"]["degree"].tolist() == [1]
+    assert "fields of degree 1 only" in verdict.because
+
+
 def test_states_that_span_less_than_asked_are_read_in_what_they_span():
     paths = flow_paths(torch.eye(WIDTH))
     paths.hidden[..., 2:] = 0.0

@@ -45,7 +45,7 @@ def judge_rotation(
         beside.append(f"a gradient field reads {float(null.numbers()):.2f}")
     if not isinstance(seen, Unavailable):
         beside.append(f"with {planted:.2f} planted in it {seen:.2f}")
-    told = f"R_norm {value:.2f} over {layers} central layers"
+    told = f"{share.name} {value:.2f} over {layers} central layers"
     told += f" ({'; '.join(beside)})" if beside else ""
     decision, why = _decided(share.interval)
     seen_in = f"; rotation is told from none in {detected} of {layers}"

@@ -97,11 +97,8 @@ class RotationStage:
         def seeded() -> torch.Generator:  # layers share their halves and resamples
             return torch.Generator().manual_seed(self.config.seed)
 
-        degree = self.config.rotation_degree
-        settings = Settings(draws=self.config.rotation_resamples, step=1 / layers, degree=degree)
-        found = rotation(
-            y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
-        )
+        found = self._found(y, v, groups, 1 / layers, seeded)
+        degree = found.degree
         if found.status != "ok":
             nan = float("nan")
             return _Layer(layer=layer, found=found, linear=nan, gradient=nan, planted=nan)
@@ -122,6 +119,26 @@ class RotationStage:
             gradient=null.measured.normalised,
             planted=planted.measured.normalised,
         )
+
+    def _found(
+        self,
+        y: Tensor,
+        v: Tensor,
+        groups: Tensor,
+        step: float,
+        seeded: Callable[[], torch.Generator],
+    ) -> Rotation:
+        """Rotation in fields of the degree asked for, or of the highest that the tokens carry."""
+        for degree in range(self.config.rotation_degree, 0, -1):
+            settings = Settings(draws=self.config.rotation_resamples, step=step, degree=degree)
+            try:
+                return rotation(
+                    y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
+                )
+            except InvalidInputError:
+                if degree == 1:
+                    raise
+        raise InvalidInputError("rotation_degree must be at least 1.")
 
     def _write(self, read: Sequence[_Layer]) -> None:
         rows = [
@@ -156,8 +173,10 @@ class RotationStage:
     def _judged(self, read: Sequence[_Layer], prompts: int) -> Verdict:
         known = {"unit": "1", "n": prompts, "dtype": "float64", "seed": self.config.seed}
         estimator = f"mean over {len(read)} layers, cross-fitted between halves of the prompts"
+        lowest = min(one.found.degree for one in read)
+        asked = lowest == self.config.rotation_degree
         share = Measurement(
-            name="R_norm",
+            name="R_norm" if asked else f"R_norm (too few tokens: fields of degree {lowest} only)",
             values=np.asarray(np.mean([one.found.normalised for one in read])),
             estimator=estimator,
             interval=_interval([one.found for one in read]),
