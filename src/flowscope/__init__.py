@@ -9,13 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowscope import flows, levers, nets, records, simplex, tap, transport
-    from flowscope.runs import Audit, Loaded, Reproduction, audit, doctor, load, reproduce
+    from flowscope import flows, levers, markov, nets, records, simplex, tap, transport
+    from flowscope.runs import (
+        Audit,
+        Heads,
+        Loaded,
+        Reproduction,
+        audit,
+        doctor,
+        heads,
+        load,
+        reproduce,
+    )
     from flowscope.tap import Tap
 
 __version__ = "0.1.0"
 __all__ = [
     "Audit",
+    "Heads",
     "Loaded",
     "Reproduction",
     "Tap",
@@ -23,8 +34,10 @@ __all__ = [
     "audit",
     "doctor",
     "flows",
+    "heads",
     "levers",
     "load",
+    "markov",
     "nets",
     "records",
     "reproduce",
@@ -34,9 +47,19 @@ __all__ = [
 ]
 
 # Torch and transformers take seconds to import, and `flowscope --help` needs neither.
-_RUNS = ("Audit", "Loaded", "Reproduction", "audit", "doctor", "load", "reproduce")
+_RUNS = (
+    "Audit",
+    "Heads",
+    "Loaded",
+    "Reproduction",
+    "audit",
+    "doctor",
+    "heads",
+    "load",
+    "reproduce",
+)
 _HOME = {"Tap": "tap"} | dict.fromkeys(_RUNS, "runs")
-_PACKAGES = {"flows", "levers", "nets", "records", "simplex", "tap", "transport"}
+_PACKAGES = {"flows", "levers", "markov", "nets", "records", "simplex", "tap", "transport"}
 
 
 def __getattr__(name: str) -> Any:

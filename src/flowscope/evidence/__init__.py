@@ -17,6 +17,7 @@ from flowscope.evidence.gates import (
     judge_variation,
     not_measured,
 )
+from flowscope.evidence.irreversibility import judge_irreversibility
 from flowscope.evidence.rotation import judge_rotation
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "SegmentEvidence",
     "judge_adequacy",
     "judge_curvature",
+    "judge_irreversibility",
     "judge_locking",
     "judge_rotation",
     "judge_variation",

@@ -65,7 +65,7 @@ def as_kernel(kernel: Tensor | ArrayLike, name: str = "kernel") -> Float[Tensor,
 def as_law(
     law: Tensor | ArrayLike | None, kernel: Float[Tensor, "*batch N N"], name: str = "law"
 ) -> Float[Tensor, "*batch N"]:
-    """Read a probability vector over the tokens of a kernel; None is the uniform law."""
+    """Read a probability vector over the tokens of a kernel, in its own dtype; None is uniform."""
     tokens = kernel.shape[-1]
     if law is None:
         return kernel.new_full((*kernel.shape[:-2], tokens), 1 / tokens)
@@ -75,7 +75,13 @@ def as_law(
             f"{name} must give one probability to each of {tokens} tokens; found shape "
             f"{tuple(rho.shape)}. Pass the law of this kernel."
         )
-    return rho.to(kernel).expand(*kernel.shape[:-2], tokens)
+    try:
+        return rho.to(kernel.device).expand(*kernel.shape[:-2], tokens)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"{name} must be one law, or one for each kernel of the batch "
+            f"{tuple(kernel.shape[:-2])}; found shape {tuple(rho.shape)}."
+        ) from error
 
 
 def as_strength(

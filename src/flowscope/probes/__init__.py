@@ -1,10 +1,12 @@
 """MEASURE: model streams in, mergeable tables of scalars out."""
 
 from flowscope.probes.attention import AttentionEntropyProbe
+from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
 from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
 from flowscope.probes.depth import DepthProbe, Rows, pooled_readout, positions_readout
 from flowscope.probes.evolution import EvolutionProbe, variational_inequality
+from flowscope.probes.geometry import GeometryProbe
 from flowscope.probes.hidden import HiddenProbe
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.paths import PathProbe
@@ -15,9 +17,12 @@ __all__ = [
     "Arrays",
     "AttentionEntropyProbe",
     "AttentionInputs",
+    "ChainKind",
     "CurvatureProbe",
     "DepthProbe",
     "EvolutionProbe",
+    "GeometryProbe",
+    "HeadLogits",
     "HiddenProbe",
     "LogitCoordinates",
     "LogitReadout",
@@ -27,6 +32,7 @@ __all__ = [
     "Setting",
     "altered",
     "attention_output",
+    "head_logits",
     "pooled_readout",
     "positions_readout",
     "sampled_pairs",

@@ -3,20 +3,24 @@
 from flowscope.nets import bundled_models
 from flowscope.runs.audit import Audit, audit, audited, compared_folders, rebuilt
 from flowscope.runs.comparison import Comparison, compared
-from flowscope.runs.config import AuditConfig, Config, DoctorConfig
+from flowscope.runs.config import AuditConfig, Config, DoctorConfig, HeadsConfig
 from flowscope.runs.doctor import Examination, Obstacle, doctor, examined
+from flowscope.runs.geometry import Heads, heads, heads_of
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Kind, Loaded, load, weight_hash
-from flowscope.runs.reproduction import Reproduction, reproduce, reproduced
-from flowscope.runs.studies import TrackT, studies, study_file
+from flowscope.runs.reproduction import Reproduction, reproduce
+from flowscope.runs.studies import DiffusionAttention, TrackT, studies, study_file
 
 __all__ = [
     "Audit",
     "AuditConfig",
     "Comparison",
     "Config",
+    "DiffusionAttention",
     "DoctorConfig",
     "Examination",
+    "Heads",
+    "HeadsConfig",
     "Kind",
     "Loaded",
     "Obstacle",
@@ -29,10 +33,11 @@ __all__ = [
     "compared_folders",
     "doctor",
     "examined",
+    "heads",
+    "heads_of",
     "load",
     "rebuilt",
     "reproduce",
-    "reproduced",
     "sample_inputs",
     "studies",
     "study_file",

@@ -9,20 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor, nn
 
 from flowscope.errors import RecordError
-from flowscope.nets import bundled_path
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.report import render
 from flowscope.runs.auditor import Auditor, Progress
-from flowscope.runs.batches import Prompts, packaged_texts, prompts_of, read_texts
+from flowscope.runs.batches import prompts_of
 from flowscope.runs.comparison import Comparison, compared
 from flowscope.runs.config import AuditConfig
-from flowscope.runs.loading import Loaded, load
+from flowscope.runs.loading import Loaded
+from flowscope.runs.preparation import chosen_texts, loaded_model, prepared
 
-__all__ = ["Audit", "audit", "audited", "compared_folders", "prepared", "rebuilt"]
+__all__ = ["Audit", "audit", "audited", "compared_folders", "rebuilt"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -147,10 +146,10 @@ def audit(
     """
     name = str(source) if isinstance(source, (str, Path)) else None
     config = AuditConfig.resolved({"model": name, **settings})
-    loaded = _loaded(source, config, tokenizer)
+    loaded = loaded_model(source, config, tokenizer)
     running, where = False, "given"
     if texts is None:
-        texts, running, where = _texts(config)
+        texts, running, where = chosen_texts(config)
     folder = Path(out) if out is not None else Path(tempfile.mkdtemp(prefix="flowscope-")) / "audit"
     prompts = prompts_of(
         loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
@@ -162,39 +161,3 @@ def audited(config: AuditConfig, progress: Progress | None = None) -> Audit:
     """The audit of a resolved configuration; what the command line runs."""
     loaded, prompts = prepared(config)
     return Audit(run=Auditor(loaded, prompts, config, None, progress).run())
-
-
-def prepared(config: AuditConfig) -> tuple[Loaded, Prompts]:
-    """The model and the prompts that a configuration names."""
-    loaded = _loaded(config.model, config, None)
-    texts, running, where = _texts(config)
-    prompts = prompts_of(
-        loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
-    )
-    return loaded, prompts
-
-
-def _loaded(source: Any, config: AuditConfig, tokenizer: Any) -> Loaded:
-    if isinstance(source, Loaded):
-        return source
-    if source is None:
-        source = bundled_path()
-    # Half precision is slow on a CPU, and its rounding would be read as motion.
-    on_cpu = config.device in (None, "cpu")
-    dtype = getattr(torch, config.dtype) if config.dtype else torch.float32 if on_cpu else None
-    in_memory = not isinstance(source, (str, Path))
-    placed: dict[str, Any] = {} if in_memory else {"device": config.device, "dtype": dtype}
-    return load(
-        source,
-        tokenizer=tokenizer,
-        revision=config.revision,
-        trust_remote_code=config.trust_remote_code,
-        **placed,
-    )
-
-
-def _texts(config: AuditConfig) -> tuple[Sequence[str], bool, str]:
-    if config.text is None:
-        return packaged_texts(), False, "packaged prompts"
-    texts, running = read_texts(config.text)
-    return texts, running, config.text

@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +19,7 @@ from flowscope.evidence import (
     resampled_counts,
 )
 from flowscope.flows import Segment, segments_of
-from flowscope.records import Manifest, Measurement, Run, Unavailable, Verdict, library_versions
-from flowscope.records.files import remove_file
+from flowscope.records import Run, Unavailable, Verdict, library_versions
 from flowscope.runs import summary
 from flowscope.runs.batches import Batch, Prompts, batches_of
 from flowscope.runs.config import AuditConfig
@@ -38,6 +34,7 @@ from flowscope.runs.measuring import (
     refuse_broken_weights,
 )
 from flowscope.runs.second_look import SecondLook, second_look
+from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 
 __all__ = ["Auditor", "Progress"]
 
@@ -71,12 +68,12 @@ class Auditor:
         self._loaded, self._prompts = loaded, prompts
         self._config = config = _fitted(config, loaded.model, prompts)
         self._progress = progress or (lambda stage, done, total: None)
-        self._started = time.monotonic()
-        self._written: set[str] = set()
-        self._noted: list[Measurement] = []
         self._few = prompts.first(config.control_prompts)
         self._fingerprint = self._content_hash()
-        self._run = self._opened(self._own_folder() if folder is None else folder)
+        if folder is None:
+            folder = own_folder(config.out, "audit", loaded, self._fingerprint)
+        self._writer = self._opened(folder)
+        self._run, self._put, self._note = self._writer.run, self._writer.put, self._writer.note
         self._counts = resampled_counts(len(prompts), resamples=config.resamples, seed=config.seed)
 
     def run(self) -> Run:
@@ -88,21 +85,7 @@ class Auditor:
             verdicts = self._output(found, layers)
         else:
             verdicts = self._hidden(found, layers)
-        self._run.write_measurements(self._noted)
-        self._run.write_verdicts(verdicts)
-        self._remove_stale()
-        self._run.update_manifest(wall_time=time.monotonic() - self._started)
-        return self._run
-
-    def _put(self, name: str, table: pd.DataFrame) -> None:
-        self._written.add(name)
-        self._run.write_table(name, table)
-
-    def _remove_stale(self) -> None:
-        """Tables that an audit with other settings left in the folder are not of this one."""
-        for name in set(self._run.tables()) - self._written:
-            for ending in ("csv", "parquet", "json"):
-                remove_file(self._run.folder / "tables" / f"{name}.{ending}")
+        return self._writer.finish(verdicts)
 
     def _content_hash(self) -> str:
         """What decides the content of a shard, as one fingerprint."""
@@ -115,41 +98,16 @@ class Auditor:
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
-    def _own_folder(self) -> Path:
-        """A folder of this model on these prompts, so that other audits are not overwritten."""
-        name = Path(self._loaded.source).name.replace(" ", "-") or "model"
-        return Path(self._config.out) / f"audit-{name}-{self._fingerprint[:6]}"
-
-    def _opened(self, folder: Path) -> Run:
-        unfinished = Unavailable("the run has not finished")
-        manifest = self._manifest(unfinished)
-        if not (folder / "manifest.json").is_file():
-            return Run.create(folder, manifest)
-        run = Run.open(folder)
-        run.remove_leftovers()
-        kept = ("config_given", "config_resolved", "weight_hashes", "data_hashes", "created_at")
-        run.update_manifest(
-            **{part: getattr(manifest, part) for part in kept}, wall_time=unfinished
+    def _opened(self, folder: Path) -> RunWriter:
+        prompts = self._prompts
+        manifest = manifest_of(
+            self._loaded,
+            self._config,
+            hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
+            measured={"prompts": len(prompts), "tokens_measured": prompts.tokens},
+            seed=self._config.seed,
         )
-        return run
-
-    def _manifest(self, wall_time: float | Unavailable) -> Manifest:
-        weights = self._loaded.weight_hash
-        given = self._config.model_dump(mode="json", exclude_defaults=True)
-        resolved = self._config.model_dump(mode="json")
-        seen = {"prompts": len(self._prompts), "tokens_measured": self._prompts.tokens}
-        return Manifest(
-            config_given=given,
-            config_resolved={**resolved, "model": self._loaded.source, "measured": seen},
-            seeds={"bootstrap": self._config.seed, "random_weights": self._config.seed},
-            versions=library_versions(),
-            device=str(next(self._loaded.model.parameters()).device),
-            weight_hashes=weights if isinstance(weights, Unavailable) else {"model": weights},
-            data_hashes={"tokens": self._prompts.data_hash, "texts": self._prompts.text_hash},
-            wall_time=wall_time,
-            commit=_commit(),
-            created_at=datetime.now(UTC).isoformat(),
-        )
+        return RunWriter(folder, manifest)
 
     def _measured(
         self, loaded: Loaded, prompts: Prompts, stage: str, run: Run | None = None
@@ -301,7 +259,7 @@ class Auditor:
             few_counts=few,
             few_batches=self._few_batches,
             put=self._put,
-            note=self._noted.append,
+            note=self._note,
             progress=self._progress,
         )
 
@@ -315,7 +273,7 @@ class Auditor:
             counts=self._counts,
             batches=lambda: batches_of(self._loaded, self._prompts, self._config.batch),
             put=self._put,
-            note=self._noted.append,
+            note=self._note,
             progress=self._progress,
         )
 
@@ -357,14 +315,3 @@ def _mass_bound(outcomes: int) -> float:
     """How far a float64 softmax may miss one: it adds its terms in a few lanes, one by one."""
     lanes = max(float(np.sqrt(outcomes)), 4.0) + outcomes / 8
     return lanes * float(np.finfo(np.float64).eps)
-
-
-def _commit() -> str | Unavailable:
-    """The commit of flowscope's own checkout, when it runs from one."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return Unavailable("git did not answer")
-    return done.stdout.strip() or Unavailable("flowscope is installed, not checked out")

@@ -13,6 +13,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    FiniteFloat,
     NonNegativeFloat,
     PositiveFloat,
     ValidationError,
@@ -20,7 +21,7 @@ from pydantic import (
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["AuditConfig", "Config", "DoctorConfig"]
+__all__ = ["AuditConfig", "Config", "DoctorConfig", "HeadsConfig", "ReadingConfig"]
 
 
 class Config(BaseModel):
@@ -61,7 +62,26 @@ class DoctorConfig(Config):
     trust_remote_code: bool = False
 
 
-class AuditConfig(Config):
+class ReadingConfig(Config):
+    """What every command that reads a model on texts takes: which model, which texts, how many."""
+
+    model: str | None = None
+    text: str | None = None
+    prompts: int = Field(64, ge=1)
+    tokens: int = Field(128, ge=2)
+    batch: int = Field(8, ge=1)
+    resamples: int = Field(200, ge=2)
+    seed: int = 0
+    controls: bool = True
+    control_prompts: int = Field(8, ge=1)
+    out: str = "out"
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
+class AuditConfig(ReadingConfig):
     """What ``flowscope audit`` takes; the defaults are what the output says they are.
 
     ``batch`` prompts go through the model at a time, fewer where their logits would fill more than
@@ -81,16 +101,7 @@ class AuditConfig(Config):
     patterns is not seen), its intervals from ``rotation_resamples`` resamples.
     """
 
-    model: str | None = None
-    text: str | None = None
-    prompts: int = Field(64, ge=1)
-    tokens: int = Field(128, ge=2)
-    batch: int = Field(8, ge=1)
-    resamples: int = Field(200, ge=2)
-    seed: int = 0
     threshold: float = Field(0.15, gt=0)
-    controls: bool = True
-    control_prompts: int = Field(8, ge=1)
     curvature_pairs: int = Field(4, ge=0)
     temperatures: tuple[PositiveFloat, ...] = (0.5, 0.71, 1.41, 2.0)
     key_norms: tuple[NonNegativeFloat, ...] = (0.0, 0.5, 1.5, 2.0)
@@ -104,11 +115,40 @@ class AuditConfig(Config):
     rotation_layers: int = Field(10, ge=1)
     rotation_degree: int = Field(2, ge=1, le=3)
     rotation_resamples: int = Field(1000, ge=20)
-    out: str = "out"
-    device: str | None = None
-    dtype: str | None = None
-    revision: str | None = None
-    trust_remote_code: bool = False
+
+
+class HeadsConfig(ReadingConfig):
+    """What ``flowscope heads`` takes.
+
+    ``chain`` is the kernel whose walk is read, ``damping`` the probability of a jump of the damped
+    one; a label says whether a walk as long as the text can be told from its reversal at the
+    ``level``. The portrait shows ``shown_tokens`` of ``sentence`` (of the first prompt when there
+    is none), its magnetic map with this ``charge`` per unit of the logits.
+
+    With ``dials`` the logits of the running model are changed, on ``control_prompts`` prompts, at
+    ``dial_layers`` (from 1) and ``dial_heads`` (from 0), as the tables number them, or at all when
+    empty: ``metric``, ``exact`` and ``flux`` sectors scaled, columns divided by their degree to the
+    power ``alpha``, all divided by ``temperatures``, and the operator square at ``squares`` (a, b).
+    Each is compared with a random perturbation of equal norm.
+    """
+
+    prompts: int = Field(16, ge=1)
+    batch: int = Field(4, ge=1)
+    chain: Literal["unmasked", "damped", "quasi-stationary"] = "unmasked"
+    damping: float = Field(0.01, gt=0, lt=1)
+    level: float = Field(0.05, gt=0, lt=1)
+    sentence: str | None = None
+    shown_tokens: int = Field(24, ge=2, le=64)
+    charge: float = Field(0.05, allow_inf_nan=False)
+    dials: bool = True
+    dial_layers: tuple[int, ...] = ()
+    dial_heads: tuple[int, ...] = ()
+    metric: tuple[FiniteFloat, ...] = (0.5,)
+    exact: tuple[FiniteFloat, ...] = (0.0,)
+    flux: tuple[FiniteFloat, ...] = (0.0, 0.5)
+    alpha: tuple[FiniteFloat, ...] = (1.0,)
+    temperatures: tuple[PositiveFloat, ...] = (0.71, 1.41)
+    squares: tuple[tuple[FiniteFloat, FiniteFloat], ...] = ((0.0, 1.0), (0.0, 0.0))
 
 
 def _read(file: Path) -> dict[str, Any]:

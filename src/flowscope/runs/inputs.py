@@ -23,8 +23,15 @@ TEXT = (
 _ROWS, _LENGTH, _CONTEXT = 2, 12, 5
 
 
-def sample_inputs(loaded: Loaded) -> dict[str, Any]:
-    """Inputs that the model accepts: two rows, short, always the same.
+def sample_inputs(loaded: Loaded, *, seed: int = 0) -> dict[str, Any]:
+    """Inputs that the model accepts: two rows, short, always the same for a seed.
+
+    Parameters
+    ----------
+    loaded
+        A model of transformers or diffusers.
+    seed
+        Of the noise that stands for images, latents and conditions; token ids do not depend on it.
 
     Raises
     ------
@@ -36,7 +43,8 @@ def sample_inputs(loaded: Loaded) -> dict[str, Any]:
             f"{type(loaded.model).__name__} is a plain torch module: only you know what it takes. "
             "Give an example, e.g. flowscope.doctor(model, inputs={'x': torch.randn(1, 5, 8)})."
         )
-    makers = _denoiser_makers(loaded) if loaded.kind == "diffusion" else _transformer_makers(loaded)
+    diffusion = loaded.kind == "diffusion"
+    makers = (_denoiser_makers if diffusion else _transformer_makers)(loaded, seed)
     parameters = inspect.signature(loaded.model.forward).parameters
     made = {name: makers[name]() for name in parameters if name in makers}
     batch = {name: value for name, value in made.items() if value is not None}
@@ -60,16 +68,16 @@ def _at(loaded: Loaded) -> tuple[torch.device, torch.dtype]:
     return device, parameter.dtype
 
 
-def _noise(loaded: Loaded) -> Callable[..., Tensor]:
+def _noise(loaded: Loaded, seed: int) -> Callable[..., Tensor]:
     device, dtype = _at(loaded)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     return lambda *shape: torch.randn(*shape, generator=generator).to(device, dtype)
 
 
-def _transformer_makers(loaded: Loaded) -> dict[str, Callable[[], Any]]:
+def _transformer_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any]]:
     model: Any = loaded.model
     config, main = model.config, model.main_input_name
-    (device, _), noise = _at(loaded), _noise(loaded)
+    (device, _), noise = _at(loaded), _noise(loaded, seed)
     vision, text = getattr(config, "vision_config", config), getattr(config, "text_config", config)
 
     def ids(length: int) -> Tensor:
@@ -105,9 +113,9 @@ def _transformer_makers(loaded: Loaded) -> dict[str, Callable[[], Any]]:
     return makers
 
 
-def _denoiser_makers(loaded: Loaded) -> dict[str, Callable[[], Any]]:
+def _denoiser_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any]]:
     config: Any = loaded.model.config
-    (device, dtype), noise = _at(loaded), _noise(loaded)
+    (device, dtype), noise = _at(loaded), _noise(loaded, seed)
 
     def known(*names: str) -> int:
         return int(next((config[n] for n in names if config.get(n)), 0))

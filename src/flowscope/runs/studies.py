@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field
 
 from flowscope.errors import InvalidInputError
-from flowscope.runs.config import AuditConfig, Config
+from flowscope.runs.config import AuditConfig, Config, HeadsConfig
 
-__all__ = ["TrackT", "studies", "study_file"]
+__all__ = ["DiffusionAttention", "TrackT", "studies", "study_file"]
 
 _CHECKOUT = Path(__file__).parents[3] / "studies"
 
@@ -30,6 +30,23 @@ class TrackT(Config):
     refined_positions: int = Field(16, ge=1)
     refined_rank: int = Field(16, ge=2)
     output_temperatures: tuple[float, ...] = (0.5, 0.7, 0.85, 1.2, 1.5, 2.0)
+
+
+class DiffusionAttention(Config):
+    """What ``flowscope reproduce diffusion_attention`` takes.
+
+    ``heads`` holds fields of `HeadsConfig`. The identities are checked in float64 on the logits of
+    every head, on ``identity_prompts`` prompts, ``identity_tokens`` of each, with ``sweeps``
+    normalisations of the bistochastic kernels and the magnetic ``charge``.
+    """
+
+    study: str = "diffusion_attention"
+    title: str = ""
+    heads: HeadsConfig = HeadsConfig.model_validate({})
+    identity_prompts: int = Field(4, ge=1)
+    identity_tokens: int = Field(32, ge=3)
+    sweeps: int = Field(50, ge=1)
+    charge: float = Field(0.05, allow_inf_nan=False)
 
 
 def _folder() -> Path:

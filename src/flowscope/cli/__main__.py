@@ -1,0 +1,7 @@
+"""``python -m flowscope.cli``."""
+
+from flowscope.cli import main
+
+__all__: list[str] = []
+
+main()

@@ -1,0 +1,202 @@
+r"""What is told of a head, from its logits: one number of each kind per matrix of a batch.
+
+With logits $z$, kernel $P = \operatorname{softmax}_j z_{ij}$ (damped or not) and its stationary law
+$\pi$ on $n$ tokens:
+
+* ``entropy_production``: $\frac12\sum J_{ij}\log\frac{\pi_iP_{ij}}{\pi_jP_{ji}}$, nats per step;
+  for the plain softmax chain $\sum\pi_iP_{ij}(z_{ij}-z_{ji})$, the same without a logarithm;
+* ``displacement``: $\mathrm{TV}(\rho P,\rho)$ at the uniform $\rho$: how far one step of a walk
+  that starts anywhere is from being anywhere;
+* ``gap``: $1-\lvert\lambda_2\rvert$;
+* ``effective_keys``: mean over rows of $e^{H(P_i)}$;
+* ``top_token``: the largest $\pi_j$;
+* ``flux_ratio``, ``exact_share``, ``negative_share``: sectors of the scores (`Bidivergence`), from
+  logits of both sides of every pair.
+
+A causal kernel conditioned on not being absorbed has a law and a survival, and neither current nor
+label (`flowscope.markov.quasi_stationary`).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flowscope.markov.causal import quasi_stationary
+from flowscope.markov.irreversibility import displacement, entropy_production
+from flowscope.markov.kernels import damped_kernel
+from flowscope.markov.krylov import leading_pair
+from flowscope.markov.relaxation import spectral_gap
+from flowscope.markov.stationary import stationary_distribution
+
+__all__ = ["QUANTITIES", "chain_quantities", "quasi_quantities", "sector_quantities"]
+
+QUANTITIES = (
+    "entropy_production",
+    "displacement",
+    "gap",
+    "effective_keys",
+    "top_token",
+    "survival",
+    "flux_ratio",
+    "exact_share",
+    "negative_share",
+)
+"""Names of what is told of a head, in the order of tables."""
+
+_SMALL = 32  # tokens up to which elimination is as fast
+_DIMENSIONS = (24, 64)  # of Krylov spaces that are tried before elimination
+_LAW_ERROR = 1e-4  # in total variation
+_GAP_ERROR = 2e-3  # backward error of the second eigenvalue; its own is mostly 50 times less
+
+Logits = Float[Tensor, "*batch n n"]
+Values = dict[str, Float[Tensor, "*batch"]]
+
+
+def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
+    """Numbers of the chain of each head.
+
+    Parameters
+    ----------
+    logits
+        Attention logits, −∞ where there is no such pair.
+    damping
+        Probability of a jump to any token; needed where a mask hides one side of a pair.
+
+    Notes
+    -----
+    Beyond 32 tokens the law and λ₂ come from a Krylov space where it settles them (the law to
+    1e-4 in total variation, λ₂ to a backward error of 2e-3), from elimination where it does not.
+
+    Raises
+    ------
+    InvalidInputError
+        When the chain has no unique stationary law, as under a causal mask without damping.
+
+    Examples
+    --------
+    >>> values = chain_quantities(torch.zeros(4, 4))
+    >>> round(float(values["effective_keys"]), 6), round(float(values["gap"]), 6)
+    (4.0, 1.0)
+    """
+    n = logits.shape[-1]
+    z = logits.reshape(-1, n, n)
+    P = torch.softmax(z, -1)
+    keys = _effective_keys(P, z)
+    if damping:
+        P = damped_kernel(P, damping)
+    whole = bool(z.isfinite().all())
+    law, gap = _law_and_gap(P) if (whole or damping) and n > _SMALL else _eliminated(P)
+    if whole and not damping:
+        pull = torch.einsum("bij,bij->bi", P, z - z.mT)
+        production = (pull.double() * law).sum(-1).clamp_min(0.0)
+    else:
+        production = entropy_production(P, law)
+    values = {
+        "entropy_production": production,
+        "displacement": displacement(P),
+        "gap": gap,
+        "effective_keys": keys,
+        "top_token": law.amax(-1),
+    }
+    return {name: value.reshape(logits.shape[:-2]) for name, value in values.items()}
+
+
+def _law_and_gap(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
+    """Law and gap of irreducible chains: a Krylov space, a larger one, then elimination."""
+    batch, n = P.shape[:2]
+    law = torch.zeros(batch, n, dtype=torch.float64, device=P.device)
+    gap = torch.zeros(batch, dtype=torch.float64, device=P.device)
+    left = torch.arange(batch, device=P.device)
+    for dimension in _DIMENSIONS:
+        found = leading_pair(P[left] if len(left) < batch else P, dimension)
+        settled = found.settled(law=_LAW_ERROR, modulus=_GAP_ERROR)
+        law[left[settled]] = found.law[settled].double()
+        gap[left[settled]] = 1 - found.modulus[settled]
+        left = left[~settled]
+        if not len(left):
+            return law, gap
+    law[left], gap[left] = _eliminated(P[left])
+    return law, gap
+
+
+def _eliminated(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
+    law = stationary_distribution(P)
+    return law, spectral_gap(P, law)
+
+
+def _effective_keys(P: Logits, logits: Logits) -> Float[Tensor, "*batch"]:
+    seen = logits.masked_fill(logits.isneginf(), 0.0)
+    entropy = torch.logsumexp(logits, -1) - torch.einsum("...ij,...ij->...i", P, seen)
+    return entropy.exp().mean(-1)
+
+
+def quasi_quantities(logits: Logits) -> Values:
+    """Numbers of a causal chain conditioned on not being absorbed; no current, no label.
+
+    Raises
+    ------
+    InvalidInputError
+        When the logits are not causal: then nothing is absorbed, and the chain has a law of its
+        own.
+    """
+    P = torch.softmax(logits, -1)
+    found = quasi_stationary(P)
+    return {
+        "displacement": displacement(P),
+        "effective_keys": _effective_keys(P, logits),
+        "top_token": found.law.amax(-1),
+        "survival": found.survival,
+    }
+
+
+def sector_quantities(scores: Logits) -> Values:
+    r"""How the scores of every pair divide into metric, exact and flux parts.
+
+    The numbers of `Bidivergence.flux_ratio`, `Bidivergence.exact_share` and `Signature` (its share
+    of pairs with $D_{ij} < 0$) from sums over rows, without forming the centred matrices: for
+    $X = \frac12(d^\rightarrow - d^\leftarrow)$ with row means $\varphi$ and $S =
+    \frac12(W + W^\top)$ with row means $r$ and mean $m$,
+
+    $$
+    \Vert\nabla\varphi\Vert^2 = 2n\Vert\varphi\Vert^2, \qquad
+    \Vert F\Vert^2 = \Vert X\Vert^2 - \Vert\nabla\varphi\Vert^2, \qquad
+    \Vert CSC\Vert^2 = \Vert S\Vert^2 - 2n\Vert r\Vert^2 + n^2m^2 .
+    $$
+
+    Examples
+    --------
+    >>> values = sector_quantities(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))
+    >>> float(values["exact_share"])  # two tokens have no cycle
+    1.0
+    """
+    n = scores.shape[-1]
+    turned, w = scores.mT.contiguous(), scores.diagonal(dim1=-2, dim2=-1)
+    twice_s = scores + turned
+    twice_d = w[..., :, None] + w[..., None, :] - twice_s
+    below = (twice_d < -4 * _unit(scores)[..., None, None]).sum((-2, -1))
+    # 2X = w_i − w_j − 2A; the mean of W over all pairs is taken out of S first, which centring
+    # forgets anyway: squares of what is left lose less
+    twice_x = torch.sub(turned, scores).add_(w[..., :, None]).sub_(w[..., None, :])
+    twice_s -= twice_s.mean((-2, -1), keepdim=True)
+    phi, r = (x.double().mean(-1) / 2 for x in (twice_x, twice_s))
+    size_x, size_s = (_square_sum(x) / 4 for x in (twice_x, twice_s))
+    gradient = 2 * n * phi.square().sum(-1)
+    noise = n * _unit(scores).double()
+    flux = (size_x - gradient).clamp_min(0.0).sqrt()
+    flux = torch.where(flux <= noise, 0.0, flux)
+    metric = (size_s - 2 * n * r.square().sum(-1)).clamp_min(0.0).sqrt()
+    still = size_x.sqrt() <= noise
+    return {
+        "flux_ratio": torch.where(flux == 0, 0.0, flux / metric),
+        "exact_share": torch.where(still, 1.0, gradient / size_x.clamp_min(noise**2)),
+        "negative_share": below.double() / (n * (n - 1)),
+    }
+
+
+def _unit(scores: Logits) -> Float[Tensor, "*batch"]:
+    """What rounding makes of the largest score."""
+    return torch.finfo(scores.dtype).eps * scores.abs().amax((-2, -1))
+
+
+def _square_sum(x: Logits) -> Float[Tensor, "*batch"]:
+    return x.square().sum(-1).double().sum(-1)

@@ -1,0 +1,52 @@
+"""The model and the prompts that a configuration names: the same for every command."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flowscope.nets import bundled_path
+from flowscope.runs.batches import Prompts, packaged_texts, prompts_of, read_texts
+from flowscope.runs.config import ReadingConfig
+from flowscope.runs.loading import Loaded, load
+
+__all__ = ["chosen_texts", "loaded_model", "prepared"]
+
+
+def prepared(config: ReadingConfig) -> tuple[Loaded, Prompts]:
+    """The model and the prompts that a configuration names."""
+    loaded = loaded_model(config.model, config, None)
+    texts, running, where = chosen_texts(config)
+    prompts = prompts_of(
+        loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
+    )
+    return loaded, prompts
+
+
+def loaded_model(source: Any, config: ReadingConfig, tokenizer: Any) -> Loaded:
+    """The model of a command: a name, a module or a loaded one; the bundled model when None."""
+    if isinstance(source, Loaded):
+        return source
+    if source is None:
+        source = bundled_path()
+    # Half precision is slow on a CPU, and its rounding would be read as motion.
+    on_cpu = config.device in (None, "cpu")
+    dtype = getattr(torch, config.dtype) if config.dtype else torch.float32 if on_cpu else None
+    in_memory = not isinstance(source, (str, Path))
+    placed: dict[str, Any] = {} if in_memory else {"device": config.device, "dtype": dtype}
+    return load(
+        source,
+        tokenizer=tokenizer,
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+        **placed,
+    )
+
+
+def chosen_texts(config: ReadingConfig) -> tuple[Sequence[str], bool, str]:
+    """The texts of a command, whether they are one running text, and where they come from."""
+    if config.text is None:
+        return packaged_texts(), False, "packaged prompts"
+    texts, running = read_texts(config.text)
+    return texts, running, config.text

@@ -1,0 +1,140 @@
+"""The probe against plain linear algebra, over splits of a corpus, dtypes and masks."""
+
+import numpy as np
+import pytest
+import torch
+from tests import models
+
+from flowscope.markov import QUANTITIES
+from flowscope.probes import GeometryProbe
+from flowscope.tap import Tap
+
+
+def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.01):
+    rows = next(iter(batch.values())).shape[0]
+    with torch.no_grad(), Tap(model) as tap:
+        probe = None
+
+        def listen(call):
+            nonlocal probe
+            if probe is None:
+                probe = GeometryProbe(len(tap.anatomy.depth), chain=chain, damping=damping)
+                numbers = np.arange(rows) if prompts is None else np.asarray(prompts)
+                probe.begin(numbers, torch.ones(rows, 1) if mask is None else mask)
+            if call.site.chain == tap.anatomy.depth.name:
+                probe.update(call)
+
+        tap.on_attention(listen)
+        model(**batch)
+    probe.end()
+    return probe
+
+
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def reference(z):
+    """Entropy production, displacement, gap and keys of one head, by dense eigenvectors."""
+    P = softmax(z)
+    values, vectors = np.linalg.eig(P.T)
+    order = np.argsort(-np.abs(values))
+    law = np.real(vectors[:, order[0]])
+    law = law / law.sum()
+    flow = law[:, None] * P
+    n = len(P)
+    keys = np.exp(-(P * np.log(P)).sum(1)).mean()
+    return {
+        "entropy_production": 0.5 * ((flow - flow.T) * np.log(flow / flow.T)).sum(),
+        "displacement": 0.5 * np.abs(P.mean(0) - 1 / n).sum(),
+        "gap": 1 - np.abs(values[order[1]]),
+        "effective_keys": keys,
+        "top_token": law.max(),
+    }
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "bert", "dit"])
+def test_numbers_are_those_of_dense_linear_algebra(family):
+    model, batch = getattr(models, family)()
+    arrays = read(model, batch).arrays()
+    logits = {}
+
+    def listen(call):
+        z = call.scores().double() * call.scale
+        if call.softcap is not None:
+            z = call.softcap * torch.tanh(z / call.softcap)
+        logits[call.site.index] = z.numpy()
+
+    with torch.no_grad(), Tap(model) as tap:
+        tap.on_attention(listen)
+        model(**batch)
+    for layer, z in logits.items():
+        for row in range(z.shape[0]):
+            for head in range(z.shape[1]):
+                for name, expected in reference(z[row, head]).items():
+                    found = arrays[f"geometry_{name}"][row, layer, head]
+                    assert found == pytest.approx(expected, rel=2e-3, abs=2e-6), name
+
+
+def test_a_corpus_may_be_split_in_any_way():
+    model, batch = models.gpt2()
+    whole = read(model, batch)
+    parts = [read(model, {"input_ids": batch["input_ids"][k : k + 1]}, prompts=[k]) for k in (1, 0)]
+    parts[0].merge(parts[1])
+    for name, values in whole.arrays().items():
+        np.testing.assert_allclose(parts[0].arrays()[name], values, rtol=2e-4, atol=1e-6)
+
+
+def test_padding_changes_nothing():
+    model, batch = models.llama()
+    ids = batch["input_ids"]
+    mask = torch.ones_like(ids)
+    mask[0, 8:] = 0
+    padded = read(model, {"input_ids": ids, "attention_mask": mask}, mask=mask).arrays()
+    alone = read(model, {"input_ids": ids[:1, :8]}).arrays()
+    assert padded["geometry_tokens"].tolist() == [8, 12]
+    for name in QUANTITIES:
+        one, two = padded[f"geometry_{name}"][0], alone[f"geometry_{name}"][0]
+        np.testing.assert_allclose(one, two, rtol=2e-3, atol=2e-5, err_msg=name)
+
+
+def test_half_precision_is_widened():
+    model, batch = models.llama()
+    full = read(model, batch).arrays()
+    half = read(model.bfloat16(), batch).arrays()
+    assert half["geometry_entropy_production"].dtype == np.float64
+    np.testing.assert_allclose(
+        half["geometry_effective_keys"], full["geometry_effective_keys"], rtol=0.05
+    )
+
+
+def test_a_damped_chain_produces_entropy_that_grows_as_jumps_vanish():
+    model, batch = models.gpt2()
+    few, many = (read(model, batch, chain="damped", damping=d).arrays() for d in (1e-3, 0.2))
+    low, high = (a["geometry_entropy_production"] for a in (many, few))
+    assert np.isfinite(high).all()
+    assert (high > 0).all()
+    assert (low > 0).all()
+
+
+def test_a_causal_chain_conditioned_on_survival_has_a_law_and_no_current():
+    model, batch = models.gpt2()
+    arrays = read(model, batch, chain="quasi-stationary").arrays()
+    assert np.isnan(arrays["geometry_entropy_production"]).all()
+    survival = arrays["geometry_survival"]
+    assert ((survival > 0) & (survival < 1)).all()
+
+
+def test_nothing_is_absorbed_in_a_bidirectional_model():
+    probe = read(*models.bert(), chain="quasi-stationary")
+    assert np.isnan(probe.arrays()["geometry_survival"]).all()
+    assert "causal" in next(iter(probe.because.values()))
+
+
+def test_a_biased_causal_model_abstains_with_the_reason():
+    probe = read(*models.t5())
+    assert np.isnan(probe.arrays()["geometry_gap"]).all()
+    assert all("bias" in reason for reason in probe.because.values())
+    damped = read(*models.t5(), chain="damped").arrays()
+    assert np.isfinite(damped["geometry_entropy_production"]).all()
