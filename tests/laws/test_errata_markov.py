@@ -8,6 +8,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from flowscope.errors import InvalidInputError
+from flowscope.markov import (
+    Bidivergence,
+    damped_kernel,
+    dialled_logits,
+    quasi_stationary,
+    sinkhorn_kernel,
+    spectral_gap,
+    stationary_distribution,
+)
+from flowscope.markov import entropy_production as production
+
 
 def softmax(z):
     e = np.exp(z - z.max(axis=-1, keepdims=True))
@@ -217,3 +229,173 @@ def test_currents_at_the_stationary_law_never_sum_to_a_drive(seed):
     assert np.abs(current).max() > 1e-3, "a steady state, not an equilibrium"
     uniform = P / len(P)
     assert np.abs((uniform - uniform.T).sum(1)).max() > 1e-2, "driven at a ρ other than π"
+
+
+# E95
+
+
+def test_a_row_constant_moves_the_exact_part_and_the_flux_and_nothing_that_attention_sees():
+    _, _, W = head()
+    c = np.random.default_rng(1).standard_normal(5)
+    assert_allclose(softmax(BETA * (W + c[:, None])), softmax(BETA * W), atol=1e-15)
+    one, other = Bidivergence.of(W), Bidivergence.of(W + c[:, None])
+    shift = 0.5 * (c[:, None] - c[None, :])
+    assert np.abs(shift).max() > 1
+    assert_allclose(other.exact - one.exact, shift, atol=1e-14)
+    assert_allclose(other.flux - one.flux, shift, atol=1e-14)
+    for name in ("symmetric", "antisymmetric", "potential", "coexact"):
+        assert_allclose(getattr(other, name), getattr(one, name), atol=1e-14, err_msg=name)
+    sizes = [float(b.flux.norm() / b.metric.norm()) for b in (one, other)]
+    assert_allclose(sizes, [0.628, 0.737], atol=1e-3)
+    assert_allclose(other.flux_ratio(), one.flux_ratio(), rtol=1e-12)
+
+
+def test_turning_the_flux_alone_depends_on_the_gauge_and_both_together_does_not():
+    _, _, W = head()
+    V = W + np.random.default_rng(1).standard_normal(5)[:, None]
+    alone = [softmax(dialled_logits(x, BETA, flux=0.0).numpy()) for x in (W, V)]
+    both = [softmax(dialled_logits(x, BETA, flux=0.0, exact=0.0).numpy()) for x in (W, V)]
+    assert_allclose(0.5 * np.abs(alone[0] - alone[1]).sum(1).max(), 0.10, atol=5e-3)
+    assert_allclose(both[0], both[1], atol=1e-14)
+    for P in (*alone, *both):
+        assert_allclose(entropy_production(P), 0.0, atol=1e-12)
+
+
+# E96
+
+
+def normalised_in_turn(z, sweeps, first):
+    """Rows and columns divided by their sums in turn, beginning and ending with one of them."""
+    P = np.exp(z)
+    P = P / P.sum(first, keepdims=True)
+    for _ in range(sweeps):
+        P = P / P.sum(1 - first, keepdims=True)
+        P = P / P.sum(first, keepdims=True)
+    return P
+
+
+ROWS, COLUMNS = 1, 0
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 2, 3])
+def test_a_constant_is_absorbed_by_the_normalisation_over_its_own_axis_at_every_count(sweeps):
+    _, _, W = head()
+    forward = -BETA * forward_divergence(W)
+    attention = normalised_in_turn(BETA * W, sweeps, ROWS)
+    assert_allclose(normalised_in_turn(forward, sweeps, ROWS), attention, atol=1e-14)
+    assert_allclose(normalised_in_turn(forward.T, sweeps, COLUMNS), attention.T, atol=1e-14)
+    assert_allclose(sinkhorn_kernel(W, BETA, iterations=sweeps), attention, atol=1e-14)
+
+
+def test_the_other_axis_first_agrees_in_the_limit_only():
+    _, _, W = head()
+    forward = -BETA * forward_divergence(W)
+
+    def off(sweeps):
+        P = normalised_in_turn(BETA * W, sweeps, COLUMNS)
+        Q = normalised_in_turn(BETA * W, sweeps, ROWS).T
+        return (
+            np.abs(normalised_in_turn(forward, sweeps, COLUMNS) - P).max(),
+            np.abs(normalised_in_turn(forward.T, sweeps, ROWS) - Q).max(),
+        )
+
+    assert_allclose(off(0), [0.376, 0.364], atol=1e-3)
+    assert_allclose(off(1), [0.025, 0.032], atol=1e-3)
+    assert max(off(50)) < 1e-13
+
+
+# E97
+
+
+def causal_head(n=8):
+    _, _, W = head(n=n)
+    return softmax(np.where(np.tril(np.ones_like(W)) > 0, BETA * W, -np.inf))
+
+
+def damped_production(P, damping):
+    Q = damped_kernel(P, damping)
+    return float(production(Q, stationary_distribution(Q)))
+
+
+def test_damped_entropy_production_of_a_causal_chain_goes_with_the_damping():
+    P = causal_head()
+    dampings = 10.0 ** -np.arange(1, 10)
+    found = np.array([damped_production(P, d) for d in dampings])
+    assert_allclose(found[:3], [0.266, 0.0518, 0.00715], rtol=1e-2)
+    assert np.all(np.diff(found) < 0)
+    visits = np.linalg.inv(np.eye(7) - P[1:, 1:]).sum(0) / 8  # of a walk between two jumps
+    moves = np.sum(visits[:, None] * np.tril(P[1:, 1:], -1))
+    assert_allclose(moves, 0.801, atol=1e-3)
+    growth = np.diff(found / dampings) / np.log(10)  # per factor e of 1/δ
+    assert_allclose(growth[-1], moves, rtol=1e-4)
+
+
+def test_at_a_law_that_stays_put_the_damped_entropy_production_diverges():
+    P = causal_head()
+    dampings = 10.0 ** -np.arange(6, 10)
+    found = np.array([float(production(damped_kernel(P, d), None)) for d in dampings])
+    one_way = np.sum(np.tril(P, -1)) / 8
+    assert_allclose(np.diff(found) / np.log(10), one_way, rtol=1e-4)
+
+
+def test_one_way_steps_of_a_chain_that_is_not_absorbed_diverge_with_the_logarithm():
+    P = np.array([[0.2, 0.8, 0.0], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]])
+    found = np.array([damped_production(P, d) for d in 10.0 ** -np.arange(6, 10)])
+    assert_allclose(np.diff(found) / np.log(10), stationary_law(P)[2] * 0.6, rtol=1e-4)
+
+
+# Notes 13
+
+
+def test_the_strictly_lower_part_has_no_quasi_stationary_law_and_the_transient_block_has_one():
+    P = causal_head()
+    strict = np.tril(P, -1)
+    assert_allclose(np.linalg.matrix_power(strict, 8), 0.0, atol=0)
+    bare = strict.copy()
+    bare[0, 0] = 1.0
+    bare[1:] /= bare[1:].sum(1, keepdims=True)
+    with pytest.raises(InvalidInputError, match="nilpotent"):
+        quasi_stationary(bare)
+    found = quasi_stationary(P)
+    law, T = found.law.numpy()[1:], P[1:, 1:]
+    assert_allclose(law @ T, float(found.survival) * law, atol=1e-14)
+    assert_allclose(float(found.survival), np.diag(P)[1:].max(), atol=1e-15)
+
+
+def test_the_walk_conditioned_never_to_end_stays_at_one_token():
+    T = causal_head()[1:, 1:]
+    values, vectors = np.linalg.eig(T)
+    survival = values.real.max()
+    h = np.abs(vectors[:, values.real.argmax()].real)
+    m = int(np.diag(T).argmax())
+    kept = np.where(h > 1e-12)[0]  # the Doob transform lives where h does
+    conditioned = T[np.ix_(kept, kept)] * h[kept] / (survival * h[kept][:, None])
+    assert_allclose(conditioned.sum(1), 1.0, atol=1e-10)
+    end = np.linalg.matrix_power(conditioned, 4000)
+    assert_allclose(end[:, list(kept).index(m)], 1.0, atol=1e-8)
+
+
+# Notes 14
+
+
+def test_eigenvalues_of_a_drifting_chain_need_its_symmetric_form():
+    N, p, q = 128, 0.9, 0.1
+    P = np.diag(np.full(N - 1, p), 1) + np.diag(np.full(N - 1, q), -1)
+    P[0, 0], P[-1, -1] = q, p
+    order = np.random.default_rng(0).permutation(N)
+    P = P[np.ix_(order, order)]  # tokens are in no order that a solver could use
+    exact = 2 * np.sqrt(p * q) * np.cos(np.pi / N)
+    plain = np.sort(np.abs(np.linalg.eigvals(P)))[-2]
+    assert plain > exact + 0.1
+    assert_allclose(1 - float(spectral_gap(P)), exact, rtol=1e-10)
+
+
+# Notes 15
+
+
+def test_entropy_production_grows_with_the_scale_of_the_scores_and_the_flux_ratio_does_not():
+    _, _, W = head()
+    found = [entropy_production(softmax(t * BETA * W)) for t in (0.25, 1.0, 4.0)]
+    assert_allclose(found, [0.0327, 0.455, 3.65], rtol=1e-2)
+    ratios = [float(Bidivergence.of(t * W).flux_ratio()) for t in (0.25, 1.0, 4.0)]
+    assert_allclose(ratios, ratios[0], rtol=1e-12)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from tests.report.synthetic import HOSTILE, write_run
+from tests.report.synthetic_geometry import LAYERS, SILENT, write_geometry
 
 from flowscope.report import report_html
 
@@ -57,7 +58,7 @@ def written(run):
 class Visit:
     """An open page and everything it did that it should not have done."""
 
-    def __init__(self, browser, address, width=1280):
+    def __init__(self, browser, address, width=1280, plots=PLOTS):
         self.wrong = []
         self.page = browser.new_page(viewport={"width": width, "height": 900})
         self.page.on("console", lambda message: self.wrong.append(message.text))
@@ -66,7 +67,7 @@ class Visit:
         self.page.on("request", lambda request: self._request(request.url, address))
         self.page.goto(address)
         self.page.wait_for_function(
-            f"document.querySelectorAll('.plot .main-svg').length >= {PLOTS}"
+            f"document.querySelectorAll('.plot .main-svg').length >= {plots}"
         )
 
     def _dialog(self, dialog):
@@ -189,3 +190,137 @@ def test_a_run_with_missing_tables_is_silent_too(browser, tmp_path):
     page.wait_for_selector("#plot-variation .main-svg")
     page.close()
     assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def heads_address(tmp_path_factory, quick_flush):
+    return written(write_geometry(tmp_path_factory.mktemp("heads") / "run", study=True))
+
+
+@pytest.fixture
+def heads(browser, heads_address):
+    visit = Visit(browser, heads_address, plots=1)
+    visit.page.wait_for_selector("#head-kernel svg")
+    yield visit
+    visit.page.close()
+    assert visit.wrong == []
+
+
+DRAWINGS = ("law", "kernel", "flows", "diffusion", "magnetic")
+
+
+def drawings(page):
+    return {name: page.locator(f"#head-{name}").inner_html() for name in DRAWINGS}
+
+
+def test_a_click_on_a_head_shows_its_portrait(heads):
+    page = heads.page
+    title, before = page.locator("#head-title").inner_text(), drawings(page)
+    page.locator('#maps-model rect[data-k="60"]').click()
+    assert title.startswith("Layer 28, head 3")
+    assert page.locator("#head-title").inner_text().startswith("Layer 7, head 6 · ")
+    assert "layer 7, head 6" in page.locator("#maps-chosen").inner_text()
+    after = drawings(page)
+    assert all(after[name] != before[name] for name in DRAWINGS)
+    assert page.locator("#head-kernel rect").count() == 24**2
+    assert page.locator("#head-flows .flow").count() == 15
+    assert page.locator("#head-law .bar").count() == 24
+    assert page.input_value("#head-layer") == "7"
+
+
+def test_a_head_can_be_chosen_without_a_mouse(heads):
+    page = heads.page
+    page.select_option("#head-layer", "2")
+    page.select_option("#head-number", "0")
+    assert page.locator("#head-title").inner_text().startswith("Layer 2, head 0")
+    page.locator("#maps-model").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#head-title").inner_text().startswith("Layer 3, head 1")
+    for _ in range(LAYERS):
+        page.keyboard.press("ArrowDown")
+    assert page.locator("#head-title").inner_text().startswith(f"Layer {LAYERS}, head 1")
+    page.locator("#head-first").press("Enter")
+    first = page.locator("button.look").first
+    assert first.inner_text() in page.locator("#head-title").inner_text().lower()
+
+
+def test_a_row_of_the_furthest_leads_to_its_portrait(heads):
+    button = heads.page.locator("button.look").nth(4)
+    button.click()
+    assert button.inner_text() in heads.page.locator("#head-title").inner_text().lower()
+
+
+def test_the_maps_are_painted_by_the_chosen_statistic(heads):
+    page = heads.page
+    cell = page.locator('#maps-model rect[data-k="5"]')
+    before, scale = cell.get_attribute("fill"), page.locator("#maps-high").inner_text()
+    page.select_option("#maps-statistic", label="effective keys")
+    assert cell.get_attribute("fill") != before
+    assert page.locator("#maps-high").inner_text() != scale
+    page.select_option("#maps-statistic", label="R_qk of the weights")
+    assert "rotary positions" in page.locator("#maps-model .missing").inner_text()
+
+
+def test_a_silent_head_says_why_and_draws_nothing(heads):
+    page = heads.page
+    cell = page.locator('#maps-model rect[data-k="13"]')
+    cell.hover()
+    tip = page.locator("#tip")
+    tip.wait_for(state="visible")
+    assert f"{SILENT}{HOSTILE}" in tip.inner_text()
+    cell.click()
+    assert page.locator("#head-title").inner_text() == "Layer 2, head 4 · refused"
+    assert page.locator("#portrait .missing").count() == len(DRAWINGS)
+    assert page.locator("#portrait svg").count() == 0
+
+
+def test_hostile_tokens_are_labels_and_nothing_else(heads):
+    page = heads.page
+    page.locator("#head-law .catch").nth(3).hover()
+    assert HOSTILE in page.locator("#tip").inner_text()
+    assert page.locator("#portrait script, #portrait b, #portrait img").count() == 0
+    assert page.locator("#portrait svg text", has_text="</script>").count() > 0
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_no_part_of_the_heads_sticks_out(browser, heads_address, width):
+    visit = Visit(browser, heads_address, width, plots=1)
+    visit.page.wait_for_selector("#head-kernel svg")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    cut = visit.page.evaluate(
+        """() => [...document.querySelectorAll('.drawing svg, .head-map svg')].flatMap((svg) => {
+            const frame = svg.getBoundingClientRect();
+            return [...svg.querySelectorAll('text')].filter((text) => {
+              const box = text.getBoundingClientRect();
+              return box.left < frame.left - 2 || box.right > frame.right + 2 ||
+                box.top < frame.top - 2 || box.bottom > frame.bottom + 2;
+            }).map((text) => text.textContent);
+        })"""
+    )
+    assert cut == []
+    visit.page.close()
+    assert visit.wrong == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": (1, 1), "tokens": ["only"]},
+        {"size": (64, 64)},
+        {"chain": "quasi-stationary", "without": ("random", "dials")},
+        {"without": ("portrait",)},
+        {"without": ("geometry",)},
+        {"without": ("kernel", "magnetic", "sentence")},
+    ],
+    ids=str,
+)
+def test_unusual_runs_of_heads_are_silent_too(browser, tmp_path, settings):
+    address = written(write_geometry(tmp_path / "run", **settings))
+    visit = Visit(browser, address, plots=0)
+    visit.page.wait_for_timeout(300)
+    if "geometry" not in settings.get("without", ()):
+        visit.page.locator("#maps-model rect[data-k]").last.click()
+        assert "Chosen" in visit.page.locator("#maps-chosen").inner_text()
+    visit.page.close()
+    assert visit.wrong == []

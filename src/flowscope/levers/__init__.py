@@ -5,6 +5,19 @@ from flowscope.levers.attention import (
     TransportAttention,
     transport_attention,
 )
+from flowscope.levers.geometry import (
+    GeometryAttention,
+    GeometryChange,
+    geometry_attention,
+)
 from flowscope.levers.refinement import refined
 
-__all__ = ["AttentionChange", "TransportAttention", "refined", "transport_attention"]
+__all__ = [
+    "AttentionChange",
+    "GeometryAttention",
+    "GeometryChange",
+    "TransportAttention",
+    "geometry_attention",
+    "refined",
+    "transport_attention",
+]

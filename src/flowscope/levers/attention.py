@@ -34,8 +34,19 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from flowscope.errors import InvalidInputError, TapError
-from flowscope.levers.selection import Selection, indices, merged, place, restricted
+from flowscope.errors import InvalidInputError
+from flowscope.levers.selection import (
+    Selection,
+    counted_queries,
+    indices,
+    merged,
+    place,
+    refuse_cached,
+    restricted,
+    sees_nothing_later,
+    under_mask,
+    unmasked_logits,
+)
 from flowscope.tap import AttentionCall, Site, Tap
 from flowscope.transport.iterations import (
     column_error,
@@ -49,9 +60,6 @@ from flowscope.transport.iterations import (
 
 __all__ = ["AttentionChange", "TransportAttention", "transport_attention"]
 
-# Libraries mask by -1e4, by the smallest number of a dtype or by -inf; iterations would undo the
-# first two, so any bias from here on is read as a mask.
-_FORBIDDEN = -9e3
 _OPTIONS: dict[str, tuple[tuple[str, ...], ...]] = {
     "sinkhorn": ((),),
     "unbalanced": (("relaxation",),),
@@ -134,12 +142,12 @@ class TransportAttention:
             self._known = True
         if not self._selection.takes(call):
             return None
-        _refuse_cached(call)
+        refuse_cached(call, "Column sums need every query of the sequence")
         heads = self._selection.heads_of(call)
         chosen = restricted(call, heads)
         with torch.autocast(call.q.device.type, enabled=False):
-            z = _masked_logits(chosen)
-            counted = _counted(z, call.cross)
+            z = under_mask(chosen, unmasked_logits(chosen))
+            counted = counted_queries(z, call.cross)
             softmax = unbalanced_attention(z, 0, 0.0)
             try:
                 attention, columns = self._rule.attention(z, softmax, counted)
@@ -261,7 +269,7 @@ class _Rule:
 
     def attention(self, z: Tensor, softmax: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         """The attention, and the columns it was to have."""
-        k, online = self.iterations, not self.lookahead and _causal(z)
+        k, online = self.iterations, not self.lookahead and sees_nothing_later(z > -torch.inf)
         if self.kind == "prescribed" and online:
             raise InvalidInputError(
                 "prescribed columns of a causal call tell earlier rows of later tokens. For "
@@ -310,31 +318,3 @@ class _Sums:
             softmax_column_error=tuple((before / self.sequences).tolist()),
             queries=round(self.queries),
         )
-
-
-def _refuse_cached(call: AttentionCall) -> None:
-    queries, keys = call.q.shape[-2], call.k.shape[-2]
-    if not call.cross and queries != keys:
-        raise TapError(
-            f"At {place(call)}: {queries} queries meet {keys} keys, as with a key-value cache. "
-            "Column sums need every query of the sequence: run it whole, with use_cache=False."
-        )
-
-
-def _masked_logits(call: AttentionCall) -> Tensor:
-    z = call.logits()
-    if call.mask is None or call.mask.dtype == torch.bool:
-        return z
-    return z.masked_fill(call.mask <= _FORBIDDEN, -torch.inf)
-
-
-def _counted(z: Tensor, cross: bool) -> Tensor:
-    """The queries that count: they see something and, where keys are queries, are seen."""
-    allowed = z > -torch.inf
-    counted = allowed.any(-1)
-    return counted if cross else counted & allowed.any(-2)
-
-
-def _causal(z: Tensor) -> bool:
-    """Whether no query may see a later key."""
-    return z.shape[-1] == z.shape[-2] > 1 and not bool((z > -torch.inf).triu(1).any())

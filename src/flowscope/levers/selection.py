@@ -1,4 +1,4 @@
-"""Which attention calls of a model a lever acts on, and how a part is put back into the whole."""
+"""Which attention calls of a model a lever acts on, what they show, and how a part is put back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,10 +6,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from flowscope.errors import InvalidInputError
+from flowscope.errors import InvalidInputError, TapError
 from flowscope.tap import Anatomy, AttentionCall, AttentionSite
 
-__all__ = ["Selection", "indices", "merged", "place", "restricted"]
+__all__ = [
+    "Selection",
+    "counted_queries",
+    "indices",
+    "merged",
+    "place",
+    "refuse_cached",
+    "restricted",
+    "sees_nothing_later",
+    "under_mask",
+    "unmasked_logits",
+]
+
+# Libraries mask by -1e4, by the smallest number of a dtype or by -inf. A lever that changes logits
+# would revive what the first two hide, so any bias from here on is read as a mask.
+_FORBIDDEN = -9e3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,3 +114,44 @@ def merged(call: AttentionCall, changed: Tensor, heads: tuple[int, ...], counted
     own, index = call.output(), torch.tensor(heads, device=changed.device)
     rows = torch.where(counted[..., None], changed, own.index_select(-3, index))
     return own.index_copy(-3, index, rows)
+
+
+def refuse_cached(call: AttentionCall, why: str) -> None:
+    """Raise, saying why, when a self-attention call lacks queries of the tokens it has keys of."""
+    queries, keys = call.q.shape[-2], call.k.shape[-2]
+    if not call.cross and queries != keys:
+        raise TapError(
+            f"At {place(call)}: {queries} queries meet {keys} keys, as with a key-value cache. "
+            f"{why}: run it whole, with use_cache=False."
+        )
+
+
+def unmasked_logits(call: AttentionCall) -> Tensor:
+    """Logits of a call before its mask and bias: scale and soft-cap applied."""
+    return replace(call, mask=None, causal=False).logits()
+
+
+def under_mask(call: AttentionCall, z: Tensor, temperature: float = 1.0) -> Tensor:
+    """Logits z with the mask and bias of a call on them, all of it over a temperature."""
+    mask = call.mask
+    if mask is not None:
+        if mask.dtype == torch.bool:
+            z = z.masked_fill(~mask, -torch.inf)
+        else:
+            z = (z + mask).masked_fill(mask <= _FORBIDDEN, -torch.inf)
+    if call.causal:
+        row = torch.arange(z.shape[-2], device=z.device)
+        z = z.masked_fill(torch.arange(z.shape[-1], device=z.device) > row[:, None], -torch.inf)
+    return z if temperature == 1 else z / temperature
+
+
+def counted_queries(z: Tensor, cross: bool) -> Tensor:
+    """The queries that count: they see something and, where keys are queries, are seen."""
+    allowed = z > -torch.inf
+    counted = allowed.any(-1)
+    return counted if cross else counted & allowed.any(-2)
+
+
+def sees_nothing_later(visible: Tensor) -> bool:
+    """Whether no query sees a later key."""
+    return visible.shape[-1] == visible.shape[-2] > 1 and not bool(visible.triu(1).any())

@@ -110,7 +110,8 @@ def _law_and_gap(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
     for dimension in _DIMENSIONS:
         found = leading_pair(P[left] if len(left) < batch else P, dimension)
         settled = found.settled(law=_LAW_ERROR, modulus=_GAP_ERROR)
-        law[left[settled]] = found.law[settled].double()
+        wide = found.law[settled].double()
+        law[left[settled]] = wide / wide.sum(-1, keepdim=True)
         gap[left[settled]] = 1 - found.modulus[settled]
         left = left[~settled]
         if not len(left):
@@ -125,8 +126,10 @@ def _eliminated(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
 
 
 def _effective_keys(P: Logits, logits: Logits) -> Float[Tensor, "*batch"]:
+    # log Σ e^z = max z − log max P: the sum was taken by the softmax already
+    total = logits.amax(-1) - P.amax(-1).log()
     seen = logits.masked_fill(logits.isneginf(), 0.0)
-    entropy = torch.logsumexp(logits, -1) - torch.einsum("...ij,...ij->...i", P, seen)
+    entropy = total - torch.einsum("...ij,...ij->...i", P, seen)
     return entropy.exp().mean(-1)
 
 
@@ -171,17 +174,18 @@ def sector_quantities(scores: Logits) -> Values:
     """
     n = scores.shape[-1]
     turned, w = scores.mT.contiguous(), scores.diagonal(dim1=-2, dim2=-1)
+    unit = torch.finfo(scores.dtype).eps * scores.abs().amax((-2, -1))
     twice_s = scores + turned
-    twice_d = w[..., :, None] + w[..., None, :] - twice_s
-    below = (twice_d < -4 * _unit(scores)[..., None, None]).sum((-2, -1))
-    # 2X = w_i − w_j − 2A; the mean of W over all pairs is taken out of S first, which centring
-    # forgets anyway: squares of what is left lose less
-    twice_x = torch.sub(turned, scores).add_(w[..., :, None]).sub_(w[..., None, :])
+    # D_ij < 0 where w_i + w_j is below W_ij + W_ji by more than the rounding of four scores
+    level = w[..., :, None] + (w + 4 * unit[..., None])[..., None, :]
+    below = (twice_s > level).sum((-2, -1))
+    # 2X = w_i − w_j − 2A; centring forgets the mean of S, whose square would drown the rest
+    twice_x = turned.sub_(scores).add_(w[..., :, None]).sub_(w[..., None, :])
     twice_s -= twice_s.mean((-2, -1), keepdim=True)
-    phi, r = (x.double().mean(-1) / 2 for x in (twice_x, twice_s))
+    phi, r = (x.mean(-1).double() / 2 for x in (twice_x, twice_s))
     size_x, size_s = (_square_sum(x) / 4 for x in (twice_x, twice_s))
     gradient = 2 * n * phi.square().sum(-1)
-    noise = n * _unit(scores).double()
+    noise = n * unit.double()
     flux = (size_x - gradient).clamp_min(0.0).sqrt()
     flux = torch.where(flux <= noise, 0.0, flux)
     metric = (size_s - 2 * n * r.square().sum(-1)).clamp_min(0.0).sqrt()
@@ -193,10 +197,5 @@ def sector_quantities(scores: Logits) -> Values:
     }
 
 
-def _unit(scores: Logits) -> Float[Tensor, "*batch"]:
-    """What rounding makes of the largest score."""
-    return torch.finfo(scores.dtype).eps * scores.abs().amax((-2, -1))
-
-
 def _square_sum(x: Logits) -> Float[Tensor, "*batch"]:
-    return x.square().sum(-1).double().sum(-1)
+    return torch.linalg.vector_norm(x, dim=-1).double().square().sum(-1)

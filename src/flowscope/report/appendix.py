@@ -6,8 +6,9 @@ from typing import Any
 
 from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
+from flowscope.report.geometry_tables import silent_heads
 from flowscope.report.numerals import count, numeral
-from flowscope.report.source import STUDY_TABLES, TABLES, Source, Span, spans
+from flowscope.report.source import Source, Span, spans
 
 __all__ = ["absences", "manifest_details", "not_measured"]
 
@@ -29,9 +30,10 @@ def absences(source: Source) -> list[tuple[str, str]]:
     ]
     found += [
         (f"table {name}", f"not in this run; it would hold {purpose}")
-        for name, purpose in (TABLES | (STUDY_TABLES if source.study else {})).items()
+        for name, purpose in source.expected.items()
         if name not in source.tables
     ]
+    found += silent_heads(source) if source.of_heads else []
     if not source.verdicts:
         found.append(("verdicts", "this run has written none"))
     return found

@@ -158,4 +158,5 @@
   const tokens = island("tokens");
   if (tokens) drawMap(tokens);
   drawPlots();
+  window.flowscope = { island, make, numeral, ramp };
 }());

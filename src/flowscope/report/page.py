@@ -1,10 +1,11 @@
-"""The page: one file, no network, nothing executed but three known scripts.
+"""The page: one file, no network, nothing executed but a few known scripts.
 
 Scripts are admitted by their sha256 in a content security policy, so even markup that slipped
 through the escaping could not run; data stand in JSON elements, which no browser executes.
 The bytes depend on the run folder and the versions of flowscope and plotly alone.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,8 +18,10 @@ from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.figure_html import missing
+from flowscope.report.geometry_sections import geometry_sections, identities_section
+from flowscope.report.geometry_tables import label_counts
 from flowscope.report.numerals import count, numeral
-from flowscope.report.pictures import PICTURES, png
+from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
 from flowscope.report.sections import Section, body_sections
 from flowscope.report.source import Source, column, read_source, spans
 from flowscope.report.study_tables import claims
@@ -59,7 +62,7 @@ def render(run: Run) -> tuple[Path, ...]:
     source = read_source(run)
     page = run.folder / "report.html"
     contents = {page: _page(source).encode()}
-    for name in PICTURES:
+    for name in (*PICTURES, *GEOMETRY_PICTURES):
         path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
         if isinstance(drawn, Unavailable):
             remove_file(path)
@@ -71,19 +74,19 @@ def render(run: Run) -> tuple[Path, ...]:
 
 
 def _page(source: Source) -> str:
-    plotly, script, style = _plotly(), _asset("page.js"), _asset("page.css")
+    scripts, style = _scripts(source), _asset("page.css")
     policy = (
-        f"default-src 'none'; script-src {script_hash(plotly)} {script_hash(script)}; "
+        f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     sections = [
         *_claims(source),
         ("verdicts", "Verdicts", _verdicts(source)),
-        *body_sections(source),
+        *(geometry_sections(source) if source.of_heads else body_sections(source)),
         ("not-measured", "Not measured", not_measured(source)),
         ("manifest", "Where this comes from", manifest_details(source.manifest)),
     ]
-    title = f"{html_text(source.model)} · depth audit · flowscope"
+    title = f"{html_text(source.model)} · {_kind(source)} · flowscope"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -96,8 +99,18 @@ def _page(source: Source) -> str:
         "in the folder figures/ beside this page.</p></noscript>"
         + "\n".join(_section(section) for section in sections)
         + "</main></div>\n"
-        f"<script>{plotly}</script>\n<script>{script}</script>\n</body></html>\n"
+        + "\n".join(f"<script>{script}</script>" for script in scripts)
+        + "\n</body></html>\n"
     )
+
+
+def _kind(source: Source) -> str:
+    return "heads" if source.of_heads else "depth audit"
+
+
+def _scripts(source: Source) -> list[str]:
+    own = ("head_map.js", "portrait.js") if source.of_heads else ()
+    return [_plotly(), _asset("page.js"), *map(_asset, own)]
 
 
 @cache
@@ -114,7 +127,7 @@ def _asset(name: str) -> str:
 def _head(source: Source) -> str:
     manifest = source.manifest
     facts = [
-        ("layers", _depth(source)),
+        *(_head_facts(source) if source.of_heads else [("layers", _depth(source))]),
         ("made", manifest.created_at),
         ("device", manifest.device),
         ("took", _seconds(manifest.wall_time)),
@@ -130,7 +143,8 @@ def _head(source: Source) -> str:
         for k, verdict in enumerate(source.verdicts)
     )
     return (
-        '<header class="top"><div><p class="eyebrow">flowscope · depth audit</p>'
+        '<header class="top"><div><p class="eyebrow">flowscope · '
+        f"{_kind(source)}</p>"
         f"<h1>{html_text(source.model)}</h1>"
         f'<p class="lead">{html_text(_summary(source))}</p>'
         f'<ul class="chips">{chips}</ul><ul class="facts">{shown}</ul></div></header>'
@@ -142,6 +156,20 @@ def _depth(source: Source) -> str | Unavailable:
     if isinstance(frame, Unavailable):
         return frame
     return numeral(max(column(frame, "layer")), 6)
+
+
+def _head_facts(source: Source) -> list[tuple[str, str | Unavailable]]:
+    """Size of the model and of the measurement, and which chain was walked."""
+    chain, measured = source.setting("chain"), source.setting("measured")
+    facts: list[tuple[str, str | Unavailable]] = []
+    frame = source.table("geometry", "layer", "head")
+    if not isinstance(frame, Unavailable):
+        facts += [("layers", numeral(len(set(column(frame, "layer"))), 6))]
+        facts += [("heads", numeral(len(frame), 6))]
+    if isinstance(measured, Mapping):
+        names = {"prompts": "prompts", "tokens_measured": "tokens"}
+        facts += [(text, str(measured[name])) for name, text in names.items() if name in measured]
+    return facts + ([("chain", chain)] if isinstance(chain, str) else [])
 
 
 def _seconds(wall_time: float | Unavailable) -> str | Unavailable:
@@ -157,11 +185,16 @@ def _summary(source: Source) -> str:
         for decision, number in ((each, decisions.count(each)) for each in _DECISIONS)
         if number
     ]
+    told = f"Of {count(len(decisions), 'claim')}, {', '.join(parts)}."
+    labels = label_counts(source) if source.of_heads else {}
+    if labels:
+        shown = ", ".join(f"{label} {number}" for label, number in labels.items())
+        return f"{told} {count(sum(labels.values()), 'head')}: {shown}."
     stretches = spans(source)
     total = sum(span.last - span.first + 1 for span in stretches)
     passing = sum(span.last - span.first + 1 for span in stretches if span.passes)
     depth = f" {passing} of {total} layers can be read as a flow." if total else ""
-    return f"Of {count(len(decisions), 'claim')}, {', '.join(parts)}.{depth}"
+    return f"{told}{depth}"
 
 
 def _claims(source: Source) -> list[Section]:
@@ -170,7 +203,10 @@ def _claims(source: Source) -> list[Section]:
         return []
     shown = claims(source)
     content = missing(shown) if isinstance(shown, Unavailable) else shown
-    return [("claims", "What the source says, what we measure", content)]
+    said = [("claims", "What the source says, what we measure", content)]
+    if not source.of_heads:
+        return said
+    return [*said, ("identities", "Do its identities hold?", identities_section(source))]
 
 
 def _verdicts(source: Source) -> str:

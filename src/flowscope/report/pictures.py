@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
@@ -22,19 +22,21 @@ from flowscope.report.curvature_figures import SHARES, SWEEPS, curvature_grid
 from flowscope.report.depth_figures import CONTROLS
 from flowscope.report.escaping import shortened
 from flowscope.report.flow_pictures import FLOW_PICTURES
+from flowscope.report.geometry_figures import colour_limits
+from flowscope.report.geometry_pictures import dials_picture
 from flowscope.report.head_figures import HeadGrid, head_grid
 from flowscope.report.source import Source, column, words
 from flowscope.report.token_map import prompts
 
-__all__ = ["PICTURES", "png"]
+__all__ = ["GEOMETRY_PICTURES", "PICTURES", "png"]
 
 _MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
 _POSITIONS, _DPI = 32, 130
 
 
 def png(source: Source, name: str) -> bytes | Unavailable:
-    """Picture of that name (one of :data:`PICTURES`) as bytes, or why there is none."""
-    drawn = PICTURES[name](source)
+    """Picture of that name (of :data:`PICTURES` or :data:`GEOMETRY_PICTURES`), or why not."""
+    drawn = (PICTURES | GEOMETRY_PICTURES)[name](source)
     if isinstance(drawn, Unavailable):
         return drawn
     content = io.BytesIO()
@@ -115,7 +117,7 @@ def _heads(source: Source) -> Figure | Unavailable:
         "random_weights": "Attention entropy, random weights",
     }
     grids = {titles[name]: head_grid(source, name) for name in titles}
-    return _grids(grids, (0.0, 1.0), "share of the largest")
+    return _grids(grids, Normalize(0.0, 1.0), "share of the largest")
 
 
 def _curvature(source: Source) -> Figure | Unavailable:
@@ -123,11 +125,28 @@ def _curvature(source: Source) -> Figure | Unavailable:
     grids = {titles[name]: curvature_grid(source, name) for name in titles}
     present = [grid for grid in grids.values() if not isinstance(grid, Unavailable)]
     known = [v for grid in present for row in grid.cells for v in row if not math.isnan(v)]
-    return _grids(grids, (min([0.0, *known]), 1.0), "κ")
+    return _grids(grids, Normalize(min([0.0, *known]), 1.0), "κ")
+
+
+def _geometry(source: Source) -> Figure | Unavailable:
+    titles = {
+        "entropy_production": "Entropy production, this model",
+        "entropy_production_random": "Entropy production, random weights",
+    }
+    grids = {
+        titles[name]: head_grid(source, name, table="geometry", mark=("status", "abstained"))
+        for name in titles
+    }
+    frame = source.table("geometry")
+    if isinstance(frame, Unavailable):
+        return frame
+    limits = colour_limits(frame, "entropy_production")
+    scale = (LogNorm if limits.log else Normalize)(limits.low, limits.high)
+    return _grids(grids, scale, "nats per step")
 
 
 def _grids(
-    grids: dict[str, HeadGrid | Unavailable], limits: tuple[float, float], label: str
+    grids: dict[str, HeadGrid | Unavailable], scale: Normalize, label: str
 ) -> Figure | Unavailable:
     """Heat maps over layers and heads side by side; the first is the model, with its marks."""
     first = next(iter(grids.values()))
@@ -143,7 +162,7 @@ def _grids(
             grid.layers[-1] + 0.5,
             grid.layers[0] - 0.5,
         )
-        image = ax.imshow(grid.cells, cmap=_MAP, vmin=limits[0], vmax=limits[1], aspect="auto",
+        image = ax.imshow(grid.cells, cmap=_MAP, norm=scale, aspect="auto",
                           interpolation="nearest", extent=sides)  # fmt: skip
         if grid is first and grid.marked:
             layers, heads = zip(*grid.marked, strict=True)
@@ -254,3 +273,9 @@ PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
     **FLOW_PICTURES,
 }
 """Pictures of a report by the name of their file."""
+
+GEOMETRY_PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
+    "geometry": _geometry,
+    "dials": dials_picture,
+}
+"""Pictures of a report about the heads by the name of their file."""

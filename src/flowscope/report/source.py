@@ -1,4 +1,4 @@
-"""What the report reads: the tables, verdicts, measurements and manifest of a run.
+"""What the report reads: the tables, arrays, verdicts, measurements and manifest of a run.
 
 A table, or a column, that is not there is an :class:`~flowscope.records.Unavailable` that names
 it; the page repeats that sentence where the figure would stand. A file that *is* there and was
@@ -7,16 +7,19 @@ changed since it was written is an error: nothing is shown from a damaged run.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 import pandas as pd
+from numpy.typing import NDArray
 
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.records.files import is_file
 
 __all__ = [
+    "GEOMETRY_STUDY_TABLES",
+    "GEOMETRY_TABLES",
     "STUDY_TABLES",
     "TABLES",
     "Source",
@@ -56,7 +59,21 @@ STUDY_TABLES = {
 }
 """Tables that only a study writes; a plain audit is not told that it lacks them."""
 
-_KNOWN = {**TABLES, **STUDY_TABLES}
+GEOMETRY_TABLES = {
+    "geometry": "how irreversible each head is",
+    "sentence": "the tokens of the sentence that the heads are shown on",
+    "dials": "the loss with one part of the scores turned up or down",
+}
+"""Tables of a run of the heads, and what each is for."""
+
+GEOMETRY_STUDY_TABLES = {
+    "diffusion_attention": "what the source says beside what was measured",
+    "identities": "the identities of the source and how exactly they hold",
+}
+"""Tables that only a study of source 002 writes."""
+
+_KNOWN = {**TABLES, **STUDY_TABLES, **GEOMETRY_TABLES, **GEOMETRY_STUDY_TABLES}
+_ARRAYS = ("portrait",)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -67,6 +84,7 @@ class Source:
     verdicts: tuple[Verdict, ...]
     measurements: tuple[Measurement, ...]
     tables: Mapping[str, pd.DataFrame]
+    arrays: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
 
     def table(self, name: str, *columns: str) -> pd.DataFrame | Unavailable:
         """Table of that name if it is there, has rows and these columns; else what is missing."""
@@ -95,10 +113,42 @@ class Source:
         silent = all(verdict.statistic.status != "ok" for verdict in own)
         return Unavailable(reasons.pop()) if silent and len(reasons) == 1 else lack
 
+    def noted(self, lack: Unavailable, name: str) -> Unavailable:
+        """Why something is not there: the reason of its measurement where that abstained."""
+        own = [m for m in self.measurements if m.name == name and m.status != "ok"]
+        return Unavailable(own[0].because) if own else lack
+
+    @property
+    def of_heads(self) -> bool:
+        """Whether this run is about the heads, and no depth audit."""
+        if self.setting("command") == "heads":
+            return True
+        own = (*GEOMETRY_TABLES, *GEOMETRY_STUDY_TABLES)
+        return any(name in self.tables for name in own) and not any(
+            name in self.tables for name in TABLES
+        )
+
     @property
     def study(self) -> bool:
         """Whether this run is a study of a source, and not only an audit."""
-        return any(name in self.tables for name in STUDY_TABLES)
+        return any(name in self.tables for name in self._study_tables)
+
+    @property
+    def _study_tables(self) -> Mapping[str, str]:
+        return GEOMETRY_STUDY_TABLES if self.of_heads else STUDY_TABLES
+
+    @property
+    def expected(self) -> dict[str, str]:
+        """Tables that a run of this kind should have, and what each is for."""
+        own = GEOMETRY_TABLES if self.of_heads else TABLES
+        return {**own, **(self._study_tables if self.study else {})}
+
+    def setting(self, name: str) -> Any:
+        """Entry of the resolved configuration, or of the given one; None where there is none."""
+        for config in (self.manifest.config_resolved, self.manifest.config_given):
+            if isinstance(config, Mapping) and name in config:
+                return config[name]
+        return None
 
     @property
     def model(self) -> str:
@@ -111,10 +161,13 @@ class Source:
     def units(self, *names: str) -> str:
         """How many prompts stand behind a figure, in words.
 
-        Measurements of these names are asked, then verdicts, then the gate P0, which is
-        judged on the same prompts.
+        Measurements of these names are asked, then verdicts, then the gate P0 (of a run of the
+        heads M1), which is judged on the same prompts.
         """
         known = next((m.n for m in self._stated(*names) if m.n), 0)
+        measured = self.setting("measured") if self.of_heads else None
+        if not known and isinstance(measured, Mapping):
+            known = measured.get("prompts", 0)
         return f"n = {known} prompts" if known else "the number of prompts was not recorded"
 
     def basis(self, *names: str) -> str:
@@ -127,7 +180,7 @@ class Source:
 
     def _stated(self, *names: str) -> list[Measurement]:
         own = [m for name in names for m in self.measurements if m.name == name]
-        keys = (*names, "P0")
+        keys = (*names, "M1" if self.of_heads else "P0")
         return own + [v.statistic for name in keys for v in self.verdicts if v.name == name]
 
 
@@ -152,6 +205,7 @@ def read_source(run: Run) -> Source:
         verdicts=run.read_verdicts() if is_file(run.folder / "verdicts.json") else (),
         measurements=run.read_measurements() if is_file(run.folder / "measurements.json") else (),
         tables={name: run.read_table(name) for name in present},
+        arrays={name: run.read_arrays(name) for name in run.arrays() if name in _ARRAYS},
     )
 
 

@@ -18,6 +18,7 @@ from flowscope.report.traces import band, curve, upright
 __all__ = [
     "DISTANCES",
     "PANELS",
+    "answer_chip",
     "claims",
     "identification",
     "identification_section",
@@ -48,41 +49,46 @@ _ANSWERS = {
 
 def claims(source: Source) -> str | Unavailable:
     """Table of the source's claims, each with what was measured and whether they agree."""
-    frame = source.table("track_t", "says", "measured", "agrees")
+    table, paper = ("diffusion_attention", "002") if source.of_heads else ("track_t", "000")
+    frame = source.table(table, "says", "measured", "agrees")
     if isinstance(frame, Unavailable):
         return frame
     answers = words(frame, "agrees")
     parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
     columns = (words(frame, name) for name in ("item", "where", "says", "measured"))
-    rows = "".join(_claim(*row) for row in zip(*columns, answers, strict=True))
+    rows = "".join(_claim(paper, *row) for row in zip(*columns, answers, strict=True))
     rules = pd.DataFrame({"claim": words(frame, "item"), "rule": words(frame, "rule")})
     decided = listing(rules, "how each answer was decided")
     return (
-        "<p>Each line is one statement of the source (000) about transformers, beside the number "
-        "this run measured on this model. Does it agree? "
+        f"<p>Each line is one statement of the source ({paper}) about transformers, beside the "
+        "number this run measured on this model. Does it agree? "
         f"{html_text(', '.join(parts))} (of {len(answers)}). "
         "By which rule each answer was decided stands below the table.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
         '<table class="listing claims"><thead><tr><th scope="col">claim</th>'
-        '<th scope="col">000 says</th><th scope="col">we measure</th>'
+        f'<th scope="col">{paper} says</th><th scope="col">we measure</th>'
         f'<th scope="col">agrees?</th></tr></thead><tbody>{rows}</tbody></table></div>'
         + fold("How each answer was decided", decided)
-        + '<p class="source">Drawn from <a href="tables/track_t.csv">tables/track_t.csv</a>.</p>'
+        + f'<p class="source">Drawn from <a href="tables/{table}.csv">tables/{table}.csv</a>.</p>'
     )
 
 
-def _claim(item: str, where: str, says: str, measured: str, answer: str) -> str:
-    place = f'<span class="where">{html_text(where)}</span>' if where else ""
+def answer_chip(answer: str) -> str:
+    """Answer to a claim as a chip, with a sign that does not depend on colour."""
     look, sign = _ANSWERS.get(answer, ("abstains", "–"))
-    said = (
+    return (
         f'<span class="chip {look}"><span aria-hidden="true">{sign}</span> '
         f"{html_text(answer or 'no answer')}</span>"
     )
+
+
+def _claim(paper: str, item: str, where: str, says: str, measured: str, answer: str) -> str:
+    place = f'<span class="where">{html_text(where)}</span>' if where else ""
     return (
         f'<tr><th scope="row">{html_text(item)}{place}</th>'
-        f'<td data-label="000 says">{html_text(says)}</td>'
+        f'<td data-label="{paper} says">{html_text(says)}</td>'
         f'<td data-label="we measure">{html_text(measured)}</td>'
-        f'<td data-label="agrees?">{said}</td></tr>'
+        f'<td data-label="agrees?">{answer_chip(answer)}</td></tr>'
     )
 
 

@@ -17,6 +17,8 @@ _QUESTIONS = {
     "P2": "Once nearly all probability sits on one token, do later layers still move it?",
     "P3": "Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
     "P4": "Is the motion through depth transport, rather than turning that no potential explains?",
+    "M1": "Does a walk that follows attention from token to token go round, so that it could be "
+    "told from the same walk run backwards?",
 }
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",

@@ -104,7 +104,7 @@ class Geometer:
         return read_heads(
             loaded.model,
             self._material.batches(most),
-            chain=self._config.chain,
+            walk=self._config.chain,
             damping=self._config.damping,
             run=run,
             fingerprint=self._fingerprint,

@@ -1,12 +1,14 @@
 """The measuring pass over the heads of a model: batches in, scalars per prompt out, resumable."""
 
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.probes import Arrays, ChainKind, GeometryProbe
@@ -15,6 +17,8 @@ from flowscope.runs.batches import Batch
 from flowscope.tap import AttentionCall, Chain, Tap
 
 __all__ = ["HeadReading", "read_heads"]
+
+_SCOUT = 8  # tokens that are enough to find the blocks
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +42,7 @@ def read_heads(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
-    chain: ChainKind,
+    walk: ChainKind,
     damping: float,
     run: Run | None = None,
     fingerprint: str = "",
@@ -50,16 +54,17 @@ def read_heads(
     ----------
     model, batches
         What is read, on what.
-    chain, damping
-        Which kernel walks.
+    walk, damping
+        Which kernel walks, and the probability of a jump of the damped one.
     run, fingerprint
         Where shards are kept, and what decides their content.
     advance
         Told the number of prompts after every batch.
     """
     done: list[tuple[Arrays, dict[str, Any]]] = []
+    batches = _scouted(model, batches)
     with Tap(model) as tap:
-        listener = _Listener(tap, chain, damping)
+        listener = _Listener(tap, walk, damping)
         tap.on_attention(listener)
         for number, batch in enumerate(batches):
             key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
@@ -68,7 +73,7 @@ def read_heads(
                 done.append((dict(shard.arrays), dict(shard.meta)))
             else:
                 listener.begin(batch)
-                model(**batch.inputs)
+                model(**_inputs(model, batch))
                 done.append(listener.end())
                 if run is not None and key is not None:
                     run.write_shard(key, *done[-1])
@@ -76,11 +81,35 @@ def read_heads(
     return _joined(done)
 
 
+def _inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
+    """Inputs of a pass that forms no output over a vocabulary, where the model can be asked."""
+    asked = "logits_to_keep" in inspect.signature(model.forward).parameters
+    return {**batch.inputs, "logits_to_keep": 1} if asked else batch.inputs
+
+
+def _scouted(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same batches, after the tap has found the blocks on a few tokens of the first.
+
+    What its probing pass finds does not depend on the length, and is remembered for the model.
+    """
+    whole = iter(batches)
+    first = next(whole, None)
+    if first is None:
+        return iter(())
+    if all(isinstance(x, Tensor) and x.ndim == 2 for x in first.inputs.values()):
+        given = _inputs(model, first)
+        short = {n: x[:1, :_SCOUT] if isinstance(x, Tensor) else x for n, x in given.items()}
+        with Tap(model) as scout:
+            scout.on_attention(lambda call: None)
+            model(**short)
+    return chain([first], whole)
+
+
 class _Listener:
     """The probe, made when the anatomy is known, given the calls of the chain of blocks."""
 
-    def __init__(self, tap: Tap, chain: ChainKind, damping: float) -> None:
-        self._tap, self._chain, self._damping = tap, chain, damping
+    def __init__(self, tap: Tap, walk: ChainKind, damping: float) -> None:
+        self._tap, self._walk, self._damping = tap, walk, damping
         self._probe: GeometryProbe | None = None
         self._batch: Batch | None = None
         self._begun = False
@@ -93,7 +122,7 @@ class _Listener:
         if not isinstance(depth, Chain):
             raise UnsupportedModelError(f"This model has no heads to read: {depth.reason}.")
         if self._probe is None:
-            self._probe = GeometryProbe(len(depth), chain=self._chain, damping=self._damping)
+            self._probe = GeometryProbe(len(depth), chain=self._walk, damping=self._damping)
         if not self._begun:
             assert self._batch is not None
             self._probe.begin(self._batch.prompts, self._batch.mask)
