@@ -30,10 +30,13 @@ def test_snippets_run_in_order(page, tmp_path, monkeypatch):
     from flowscope.nets import bundled_path
 
     monkeypatch.chdir(tmp_path)
-    audited = flowscope.audit
+    audited, headed = flowscope.audit, flowscope.heads
     # No hub is needed here: the id of the page stands for a folder.
     monkeypatch.setattr(
         flowscope, "audit", lambda name, texts: audited(bundled_path(), texts), raising=False
+    )
+    monkeypatch.setattr(
+        flowscope, "heads", lambda name, texts: headed(bundled_path(), texts), raising=False
     )
     model, batch = models.gpt2()
     texts = ["it was the best of times", "it was the worst of times"]
@@ -42,6 +45,32 @@ def test_snippets_run_in_order(page, tmp_path, monkeypatch):
     assert snippets
     for snippet in snippets:
         exec(compile(snippet, page, "exec"), names)
+
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
+
+
+def _told(text):
+    """Words of a text in order, and its numbers in order."""
+    return re.sub(_NUMBER, "#", text).split(), [float(x) for x in re.findall(_NUMBER, text)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["docs/tutorials/what-is-this-head-doing.md", "docs/how-to/turn-the-dials.md"],
+)
+def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text, names = (ROOT / page).read_text(), {}
+    pairs = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.S)
+    assert sum(bool(shown) for _, shown in pairs) >= 4
+    for snippet, shown in pairs:
+        capsys.readouterr()
+        exec(compile(snippet, page, "exec"), names)
+        (words, numbers), (wanted, figures) = map(_told, (capsys.readouterr().out, shown))
+        assert words == wanted
+        # Sums of float32 products differ from one processor to the next.
+        assert numbers == pytest.approx(figures, rel=0.05, abs=5e-3)
 
 
 def test_the_how_to_measures_what_it_says():

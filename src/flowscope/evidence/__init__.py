@@ -17,12 +17,13 @@ from flowscope.evidence.gates import (
     judge_variation,
     not_measured,
 )
-from flowscope.evidence.irreversibility import judge_irreversibility
+from flowscope.evidence.irreversibility import Reference, judge_irreversibility
 from flowscope.evidence.rotation import judge_rotation
 
 __all__ = [
     "VARIATION_THRESHOLD",
     "Estimate",
+    "Reference",
     "SegmentEvidence",
     "judge_adequacy",
     "judge_curvature",

@@ -1,35 +1,53 @@
-r"""The judgement on the heads: whether training took them out of equilibrium.
+r"""The judgement on the heads: how far from equilibrium, against two references.
 
-Every softmax chain of unequal scores produces *some* entropy, random weights too, so zero is no
-null. The claim is judged by the distance of the median entropy production per step from that of the
-same network with random weights, on the same prompts.
+Every softmax chain of unequal scores produces *some* entropy, so zero is no null. Two stand in for
+it, and they ask different things:
+
+* **M1, random weights.** The same network before training. Its logits are small, its attention
+  nearly uniform, and a uniform chain is in equilibrium: the claim holds for every model that has
+  learned to look anywhere, and says little more than that.
+* **M2, keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows are
+  as peaked as before, but where $i$ looks has nothing to do with where $j$ looks. Above it, a head
+  drives its walk round in circles more than unrelated directions would; below, its two directions
+  agree.
+
+Each is judged by the distance of the median entropy production per step, on the same prompts.
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from flowscope.evidence.gates import not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["judge_irreversibility"]
+__all__ = ["Reference", "judge_irreversibility"]
 
-_CLAIM = "the chains of the heads are further from equilibrium than with random weights"
+Reference = Literal["random weights", "keys permuted"]
+_NAMES: dict[Reference, str] = {"random weights": "M1", "keys permuted": "M2"}
+_CLAIMS: dict[Reference, str] = {
+    "random weights": "heads are further from equilibrium than with random weights",
+    "keys permuted": "heads are further from equilibrium than rows as peaked that do not agree",
+}
 
 
 def judge_irreversibility(
     production: Measurement,
     null: Measurement | Unavailable,
     *,
+    reference: Reference,
     effect: float | Unavailable,
     interval: Interval | Unavailable,
     labels: Mapping[str, int],
     chain: str,
 ) -> Verdict:
-    """M1: the median entropy production of the heads against that of random weights.
+    """The median entropy production of the heads against a reference.
 
     Parameters
     ----------
     production, null
-        Median over heads, of the model and of the same network with random weights.
+        Median over heads, of the model and of the reference.
+    reference
+        Which: it decides the claim and its name, M1 or M2.
     effect, interval
         Their difference, and its interval over prompts.
     labels
@@ -37,14 +55,15 @@ def judge_irreversibility(
     chain
         Which kernel walked.
     """
+    name, claim = _NAMES[reference], _CLAIMS[reference]
     if production.status != "ok":
-        return not_measured("M1", _CLAIM, production.because)
+        return not_measured(name, claim, production.because)
     counted = ", ".join(f"{number} {label}" for label, number in labels.items())
     told = f"{float(production.numbers()):.3g} nats per step on the {chain} chain ({counted})"
-    decision, why = _decided(null, interval)
+    decision, why = _decided(null, interval, reference)
     return Verdict(
-        name="M1",
-        claim=_CLAIM,
+        name=name,
+        claim=claim,
         statistic=production,
         null=null,
         effect=effect,
@@ -55,11 +74,13 @@ def judge_irreversibility(
 
 
 def _decided(
-    null: Measurement | Unavailable, interval: Interval | Unavailable
+    null: Measurement | Unavailable, interval: Interval | Unavailable, reference: Reference
 ) -> tuple[Decision, str]:
     if isinstance(null, Unavailable):
-        return "abstains", f"no random weights beside it: {null.reason}"
-    beside = f"random weights give {float(null.numbers()):.3g}"
+        return "abstains", f"no {reference} beside it: {null.reason}"
+    if null.status != "ok":
+        return "abstains", f"no {reference} beside it: {null.because}"
+    beside = f"{reference}: {float(null.numbers()):.3g}"
     if isinstance(interval, Unavailable):
         return "abstains", f"{beside}; {interval.reason}"
     low, high = float(interval.low), float(interval.high)
@@ -67,5 +88,5 @@ def _decided(
     if low > 0:
         return "holds", f"{beside}, {gap}"
     if high < 0:
-        return "fails", f"{beside}, {gap}: the trained heads are closer to equilibrium"
+        return "fails", f"{beside}, {gap}: the heads are closer to equilibrium"
     return "abstains", f"{beside}, {gap}, which holds 0"

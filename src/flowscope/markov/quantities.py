@@ -44,7 +44,7 @@ QUANTITIES = (
 """Names of what is told of a head, in the order of tables."""
 
 _SMALL = 32  # tokens up to which elimination is as fast
-_DIMENSIONS = (24, 64)  # of Krylov spaces that are tried before elimination
+_DIMENSIONS = (24, 40, 80)  # of Krylov spaces that are tried before elimination
 _LAW_ERROR = 1e-4  # in total variation
 _GAP_ERROR = 2e-3  # backward error of the second eigenvalue; its own is mostly 50 times less
 
@@ -81,10 +81,10 @@ def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
     n = logits.shape[-1]
     z = logits.reshape(-1, n, n)
     P = torch.softmax(z, -1)
-    keys = _effective_keys(P, z)
+    whole = bool(z.isfinite().all())
+    keys = _effective_keys(P, z if whole else z.masked_fill(z.isneginf(), 0.0), z)
     if damping:
         P = damped_kernel(P, damping)
-    whole = bool(z.isfinite().all())
     law, gap = _law_and_gap(P) if (whole or damping) and n > _SMALL else _eliminated(P)
     if whole and not damping:
         pull = torch.einsum("bij,bij->bi", P, z - z.mT)
@@ -93,7 +93,7 @@ def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
         production = entropy_production(P, law)
     values = {
         "entropy_production": production,
-        "displacement": displacement(P),
+        "displacement": _moved(P),
         "gap": gap,
         "effective_keys": keys,
         "top_token": law.amax(-1),
@@ -125,10 +125,14 @@ def _eliminated(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
     return law, spectral_gap(P, law)
 
 
-def _effective_keys(P: Logits, logits: Logits) -> Float[Tensor, "*batch"]:
+def _moved(P: Float[Tensor, "b n n"]) -> Float[Tensor, "b"]:
+    """`displacement` from the uniform law, for kernels that are known to be kernels."""
+    return (P.mean(-2) - 1 / P.shape[-1]).abs().sum(-1) / 2
+
+
+def _effective_keys(P: Logits, seen: Logits, logits: Logits) -> Float[Tensor, "*batch"]:
     # log Σ e^z = max z − log max P: the sum was taken by the softmax already
     total = logits.amax(-1) - P.amax(-1).log()
-    seen = logits.masked_fill(logits.isneginf(), 0.0)
     entropy = total - torch.einsum("...ij,...ij->...i", P, seen)
     return entropy.exp().mean(-1)
 
@@ -146,7 +150,7 @@ def quasi_quantities(logits: Logits) -> Values:
     found = quasi_stationary(P)
     return {
         "displacement": displacement(P),
-        "effective_keys": _effective_keys(P, logits),
+        "effective_keys": _effective_keys(P, logits.masked_fill(P == 0, 0.0), logits),
         "top_token": found.law.amax(-1),
         "survival": found.survival,
     }
@@ -198,4 +202,5 @@ def sector_quantities(scores: Logits) -> Values:
 
 
 def _square_sum(x: Logits) -> Float[Tensor, "*batch"]:
-    return torch.linalg.vector_norm(x, dim=-1).double().square().sum(-1)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return norms.double().square().sum(-1)

@@ -5,6 +5,8 @@ summarised (`flowscope.markov.chain_summary`) and they are dropped; the sectors 
 from the logits without mask.
 """
 
+from functools import cache
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,11 +15,20 @@ from torch import Tensor
 from flowscope.errors import FlowscopeError
 from flowscope.markov import QUANTITIES, chain_quantities, quasi_quantities, sector_quantities
 from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
+from flowscope.probes.curvature import hashed
 from flowscope.probes.reducer import Reducer
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall
+from flowscope.workers import Workers
 
 __all__ = ["GeometryProbe", "self_attention"]
+
+_SALT = 2  # of the permutation of keys
+
+
+@cache
+def _pool(count: int) -> Workers:
+    return Workers(count)
 
 
 def self_attention(call: AttentionCall) -> str:
@@ -45,15 +56,26 @@ class GeometryProbe(Reducer):
         Number of blocks in the chain of blocks.
     chain, damping
         Which kernel walks, and the probability δ of a jump for the damped one.
+    permuted
+        Whether the keys of a prompt are permuted, all rows and heads alike, before anything is
+        read. Every row keeps its weights and so its effective keys, some token keeps being the one
+        that all look at, but where $i$ looks has nothing to do with where $j$ looks: what is left
+        is the irreversibility of unrelated directions. Only where every pair is there.
     """
 
     keys = ("geometry_prompt",)
 
     def __init__(
-        self, layers: int, *, chain: ChainKind = "unmasked", damping: float = 0.01
+        self,
+        layers: int,
+        *,
+        chain: ChainKind = "unmasked",
+        damping: float = 0.01,
+        permuted: bool = False,
     ) -> None:
         super().__init__()
         self._layers, self._chain, self._damping = layers, chain, damping
+        self._permuted = permuted
         self._prompts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._mask = torch.zeros(0)
         self._tokens: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -75,9 +97,18 @@ class GeometryProbe(Reducer):
             self.because.setdefault(layer, refused)
             return
         self.because.pop(layer, None)
-        rows = [self._row(call, row) for row in range(len(self._prompts))]
+        rows = self._workers(call).each(lambda _, row: self._row(call, row), self._rows())
         self._found[layer] = np.stack(rows, 1)
 
+    def _rows(self) -> range:
+        return range(len(self._prompts))
+
+    def _workers(self, call: AttentionCall) -> Workers:
+        """Threads that take whole sequences: their operations are too short to be divided."""
+        many = call.q.device.type == "cpu" and len(self._prompts) > 1
+        return _pool(torch.get_num_threads() if many else 1)
+
+    @torch.no_grad()
     def _row(self, call: AttentionCall, row: int) -> NDArray[np.float64]:
         """Every quantity of every head on one sequence, ``[quantities, heads]``."""
         mask, tokens = self._mask[row], call.q.shape[-2]
@@ -87,20 +118,23 @@ class GeometryProbe(Reducer):
         found = np.full((len(QUANTITIES), call.q.shape[-3]), np.nan)
         for part in head_logits(call, row, at):
             try:
-                found[:, part.heads] = self._quantities(part)
+                found[:, part.heads] = self._quantities(part, int(self._prompts[row]))
             except FlowscopeError as error:
                 self.because[call.site.index] = str(error)
         return found
 
-    def _quantities(self, part: HeadLogits) -> NDArray[np.float64]:
+    def _quantities(self, part: HeadLogits, prompt: int) -> NDArray[np.float64]:
         logits = part.of_chain(self._chain)
         if isinstance(logits, Unavailable):
             raise _RefusedError(logits.reason)
+        if self._permuted:
+            logits = _with_permuted_keys(logits, prompt)
         if self._chain == "quasi-stationary":
             values = quasi_quantities(logits)
         else:
             values = chain_quantities(logits, self._damping if self._chain == "damped" else 0.0)
-        if part.visible is None or (not part.mutual and not part.biased):
+        every = part.visible is None or (not part.mutual and not part.biased)
+        if every and not self._permuted:
             values |= sector_quantities(part.free)
         blank = torch.full((len(part.free),), torch.nan)
         columns = [values.get(name, blank).double().cpu() for name in QUANTITIES]
@@ -117,6 +151,13 @@ class GeometryProbe(Reducer):
             table = {f"geometry_{name}": whole[k] for k, name in enumerate(QUANTITIES)}
             self.take({"geometry_prompt": self._prompts, "geometry_tokens": self._tokens, **table})
         self._found = {}
+
+
+def _with_permuted_keys(logits: Tensor, prompt: int) -> Tensor:
+    if not bool(logits.isfinite().all()):
+        raise _RefusedError("a mask says which keys there are: they cannot be permuted")
+    order = np.argsort(hashed(prompt, np.arange(logits.shape[-1]), _SALT), kind="stable")
+    return logits[..., torch.as_tensor(order, device=logits.device)]
 
 
 class _RefusedError(FlowscopeError):

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import torch
 
-from flowscope.evidence import judge_irreversibility, resampled_counts
+from flowscope.evidence import Reference, judge_irreversibility, resampled_counts
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
-from flowscope.records import Measurement, Run, Unavailable, library_versions
+from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import HeadsConfig
 from flowscope.runs.dials import Dial, dial_table
@@ -66,23 +66,39 @@ class Geometer:
         """Measure, judge, write."""
         refuse_broken_weights(self._loaded.model)
         reading = self._read(self._loaded, None, "heads", self._writer.run)
-        fresh = self._control()
-        table = self._table(reading, fresh)
+        references = self._references()
+        table = self._table(reading, references)
         self._writer.put("geometry", table)
         self._portrait()
         self._dials()
+        verdicts = [self._judged(reading, name, other, table) for name, other in references.items()]
+        return self._writer.finish(verdicts)
+
+    def _judged(
+        self,
+        reading: HeadReading,
+        reference: Reference,
+        other: HeadReading | Unavailable,
+        table: pd.DataFrame,
+    ) -> Verdict:
         told = irreversibility(
-            reading, fresh, table, self._counts, self._few_counts, seed=self._config.seed
+            reading,
+            reference,
+            other,
+            table,
+            self._counts,
+            self._few_counts,
+            seed=self._config.seed,
         )
-        verdict = judge_irreversibility(
+        return judge_irreversibility(
             told.production,
             told.null,
+            reference=reference,
             effect=told.effect,
             interval=told.interval,
             labels=told.labels,
             chain=self._config.chain,
         )
-        return self._writer.finish([verdict])
 
     def _content_hash(self) -> str:
         """What decides the content of a shard, as one fingerprint."""
@@ -98,7 +114,12 @@ class Geometer:
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     def _read(
-        self, loaded: Loaded, most: int | None, stage: str, run: Run | None = None
+        self,
+        loaded: Loaded,
+        most: int | None,
+        stage: str,
+        run: Run | None = None,
+        permuted: bool = False,
     ) -> HeadReading:
         total = self._material.size if most is None else min(most, self._material.size)
         return read_heads(
@@ -106,6 +127,7 @@ class Geometer:
             self._material.batches(most),
             walk=self._config.chain,
             damping=self._config.damping,
+            permuted=permuted,
             run=run,
             fingerprint=self._fingerprint,
             advance=self._counter(stage, total),
@@ -121,21 +143,33 @@ class Geometer:
 
         return advance
 
-    def _control(self) -> HeadReading | Unavailable:
-        config = self._config
-        if not config.controls:
-            return Unavailable("controls were switched off")
-        twin = fresh_twin(self._loaded.model, config.seed)
-        if isinstance(twin, Unavailable):
-            return twin
+    def _references(self) -> dict[Reference, HeadReading | Unavailable]:
+        """What the heads are compared with, on the first few prompts."""
+        if not self._config.controls:
+            off = Unavailable("controls were switched off")
+            return {"random weights": off, "keys permuted": off}
         few = self._few_counts.shape[1]
-        found = self._read(replace(self._loaded, model=twin), few, "random weights")
-        # A batch is read whole; what goes beyond the few is left out of the comparison.
-        return replace(found, arrays={name: values[:few] for name, values in found.arrays.items()})
+        twin = fresh_twin(self._loaded.model, self._config.seed)
+        fresh: HeadReading | Unavailable
+        if isinstance(twin, Unavailable):
+            fresh = twin
+        else:
+            fresh = self._read(replace(self._loaded, model=twin), few, "random weights")
+        if self._config.chain == "unmasked":
+            permuted: HeadReading | Unavailable = self._read(
+                self._loaded, few, "keys permuted", permuted=True
+            )
+        else:
+            permuted = Unavailable("the mask is part of this chain: its keys cannot be permuted")
+        return {"random weights": _first(fresh, few), "keys permuted": _first(permuted, few)}
 
-    def _table(self, reading: HeadReading, fresh: HeadReading | Unavailable) -> pd.DataFrame:
+    def _table(
+        self, reading: HeadReading, references: dict[Reference, HeadReading | Unavailable]
+    ) -> pd.DataFrame:
         config = self._config
-        table = geometry_table(reading, fresh, self._counts, chain=config.chain, level=config.level)
+        table = geometry_table(
+            reading, references, self._counts, chain=config.chain, level=config.level
+        )
         first = next(self._material.batches(1))
         return with_weight_ratios(table, weight_ratios(self._loaded.model, first.inputs))
 
@@ -200,6 +234,13 @@ class Geometer:
             self._writer.note(Measurement.abstained("dials", found.reason))
         else:
             self._writer.put("dials", found)
+
+
+def _first(reading: HeadReading | Unavailable, few: int) -> HeadReading | Unavailable:
+    """A batch is read whole; what goes beyond the few prompts is left out of a comparison."""
+    if isinstance(reading, Unavailable):
+        return reading
+    return replace(reading, arrays={name: v[:few] for name, v in reading.arrays.items()})
 
 
 def _dials(config: HeadsConfig) -> list[Dial]:

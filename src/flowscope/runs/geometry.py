@@ -42,9 +42,9 @@ class Heads:
         return Unavailable(noted.get("dials", "dials were switched off"))
 
     @property
-    def verdict(self) -> Verdict:
-        """Whether the heads are further from equilibrium than with random weights."""
-        return self.run.read_verdicts()[0]
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """M1 and M2: further from equilibrium than random weights, than permuted keys?"""
+        return self.run.read_verdicts()
 
     def report(self, folder: str | Path | None = None) -> Path:
         """Write ``report.html`` and the figures; into a copy of the run when a folder is given."""
@@ -59,9 +59,8 @@ class Heads:
         return {**base, "chain": resolved.get("chain"), "heads": _plain(self.table)}
 
     def __str__(self) -> str:
-        verdict = self.verdict
-        lines = [f"M1  {verdict.decision}  {verdict.because}", *_furthest(self.table)]
-        return "\n".join([*lines, f"run: {self.run.folder}"])
+        lines = [f"{v.name}  {v.decision}  {v.because}" for v in self.verdicts]
+        return "\n".join([*lines, *_furthest(self.table), f"run: {self.run.folder}"])
 
     def _repr_html_(self) -> str:
         return str(self.table.to_html(index=False, escape=True))

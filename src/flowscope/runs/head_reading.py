@@ -44,6 +44,7 @@ def read_heads(
     *,
     walk: ChainKind,
     damping: float,
+    permuted: bool = False,
     run: Run | None = None,
     fingerprint: str = "",
     advance: Callable[[int], None] = lambda prompts: None,
@@ -56,6 +57,8 @@ def read_heads(
         What is read, on what.
     walk, damping
         Which kernel walks, and the probability of a jump of the damped one.
+    permuted
+        Whether keys are permuted (see `GeometryProbe`).
     run, fingerprint
         Where shards are kept, and what decides their content.
     advance
@@ -64,7 +67,7 @@ def read_heads(
     done: list[tuple[Arrays, dict[str, Any]]] = []
     batches = _scouted(model, batches)
     with Tap(model) as tap:
-        listener = _Listener(tap, walk, damping)
+        listener = _Listener(tap, walk, damping, permuted)
         tap.on_attention(listener)
         for number, batch in enumerate(batches):
             key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
@@ -108,8 +111,9 @@ def _scouted(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
 class _Listener:
     """The probe, made when the anatomy is known, given the calls of the chain of blocks."""
 
-    def __init__(self, tap: Tap, walk: ChainKind, damping: float) -> None:
-        self._tap, self._walk, self._damping = tap, walk, damping
+    def __init__(self, tap: Tap, walk: ChainKind, damping: float, permuted: bool) -> None:
+        self._tap = tap
+        self._how: dict[str, Any] = {"chain": walk, "damping": damping, "permuted": permuted}
         self._probe: GeometryProbe | None = None
         self._batch: Batch | None = None
         self._begun = False
@@ -122,7 +126,7 @@ class _Listener:
         if not isinstance(depth, Chain):
             raise UnsupportedModelError(f"This model has no heads to read: {depth.reason}.")
         if self._probe is None:
-            self._probe = GeometryProbe(len(depth), chain=self._walk, damping=self._damping)
+            self._probe = GeometryProbe(len(depth), **self._how)
         if not self._begun:
             assert self._batch is not None
             self._probe.begin(self._batch.prompts, self._batch.mask)

@@ -1,5 +1,6 @@
 """From scalars per prompt and head to the table of heads, its labels and its verdict."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flowscope.evidence import mean_over_prompts, percentile_interval
+from flowscope.evidence import Reference, mean_over_prompts, percentile_interval
 from flowscope.markov import QUANTITIES, judged, steps_to_tell
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.runs.head_reading import HeadReading
@@ -23,7 +24,7 @@ _NO_CURRENT = (
 
 def geometry_table(
     reading: HeadReading,
-    fresh: HeadReading | Unavailable,
+    references: Mapping[Reference, HeadReading | Unavailable],
     counts: Counts,
     *,
     chain: str,
@@ -33,8 +34,9 @@ def geometry_table(
 
     Parameters
     ----------
-    reading, fresh
-        The model, and the same network with random weights.
+    reading, references
+        The model, and what it is compared with: random weights (every quantity) and permuted keys
+        (entropy production alone).
     counts
         How often each prompt is drawn in each resample.
     chain
@@ -56,11 +58,9 @@ def geometry_table(
         points, interval = _means(values, counts)
         table[name] = points
         table[f"{name}_low"], table[f"{name}_high"] = bounds_of(interval, len(points))
-        table[f"{name}_random"] = np.nan
-        if not isinstance(fresh, Unavailable):
-            twin = fresh.arrays[f"geometry_{name}"]
-            if twin.shape[1:] == (layers, heads):
-                table[f"{name}_random"] = _known_mean(twin.reshape(len(twin), -1))
+        table[f"{name}_random"] = _beside(references["random weights"], name, (layers, heads))
+    permuted = references["keys permuted"]
+    table["entropy_production_permuted"] = _beside(permuted, "entropy_production", (layers, heads))
     table["steps"] = float(arrays["geometry_tokens"].mean())
     return _labelled(table, reading.because, chain, level)
 
@@ -112,6 +112,18 @@ def _means(
     return mean_over_prompts(sums, known.astype(np.float64), counts)
 
 
+def _beside(
+    reading: HeadReading | Unavailable, name: str, shape: tuple[int, int]
+) -> NDArray[np.float64]:
+    """The same quantity of a reference, head by head; NaN where it has none."""
+    if isinstance(reading, Unavailable):
+        return np.full(shape[0] * shape[1], np.nan)
+    values = reading.arrays[f"geometry_{name}"]
+    if values.shape[1:] != shape:
+        return np.full(shape[0] * shape[1], np.nan)
+    return _known_mean(values.reshape(len(values), -1))
+
+
 def _known_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
@@ -131,14 +143,15 @@ class Irreversibility:
 
 def irreversibility(
     reading: HeadReading,
-    fresh: HeadReading | Unavailable,
+    reference: Reference,
+    other: HeadReading | Unavailable,
     table: pd.DataFrame,
     counts: Counts,
     few_counts: Counts,
     *,
     seed: int,
 ) -> Irreversibility:
-    """Median over heads of their mean entropy production, and its distance to random weights.
+    """Median over heads of their mean entropy production, and its distance to a reference.
 
     The distance is taken on the prompts that both have read, resample by resample.
     """
@@ -159,18 +172,23 @@ def irreversibility(
         name=name, values=np.asarray(point), n=len(values), estimator=estimator,
         interval=interval, **shown,  # type: ignore[arg-type]
     )  # fmt: skip
-    if isinstance(fresh, Unavailable):
+    if isinstance(other, Unavailable):
         return Irreversibility(
-            production=production, null=fresh, effect=fresh, interval=fresh, labels=labels
+            production=production, null=other, effect=other, interval=other, labels=labels
         )
-    twin = _production(fresh)
+    twin = _production(other)
     under, under_draws = _medians(twin, few_counts)
+    if not np.isfinite(under):
+        why = Unavailable(next(iter(other.because.values()), absent.reason))
+        return Irreversibility(
+            production=production, null=why, effect=why, interval=why, labels=labels
+        )
     own, own_draws = _medians(values[: len(twin)], few_counts)
     gap = np.asarray([own - under])
     return Irreversibility(
         production=production,
         null=Measurement(
-            name=f"{name}, random weights", values=np.asarray(under), n=len(twin),
+            name=f"{name}, {reference}", values=np.asarray(under), n=len(twin),
             estimator=estimator, interval=Unavailable("shown by the interval of the difference"),
             **shown,  # type: ignore[arg-type]
         ),
