@@ -43,6 +43,8 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.rotation
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.weak_error
+	$(BIN)/python -m benchmarks.heads
+	$(BIN)/python -m benchmarks.markov_maps
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'

@@ -266,3 +266,49 @@ def test_an_unknown_setting_of_a_study_is_refused():
     result = _run("reproduce", "track_t", "--set", "refinement=[1,2]")
     assert result.exit_code == 1
     assert "refinement" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def read_heads(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("heads")
+    text = folder / "text.txt"
+    text.write_text("It was the best of times, it was the worst of times. " * 20)
+    options = ["--text", str(text), "--prompts", "3", "--tokens", "16", "--out", str(folder)]
+    options += ["--no-dials", "--set", "resamples=20"]
+    return options, _run("heads", *options, "--json")
+
+
+def test_heads_json_keeps_its_contract(read_heads):
+    _, result = read_heads
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    keys = {"layer", "head", "entropy_production", "label", "chain", "interval"}
+    assert len(document["heads"]) == 14 * 8
+    for head in document["heads"]:
+        assert set(head) >= keys
+        assert head["chain"] == "unmasked"
+
+
+def test_heads_shows_the_ten_furthest_in_eighty_columns(read_heads):
+    options, _ = read_heads
+    result = _run("heads", *options, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert max(cell_len(line) for line in lines if "report:" not in line) <= 80
+    assert sum("steady state" in line and "…" in line for line in lines) >= 9
+    assert "M2" in result.stdout
+
+
+def test_heads_that_cannot_be_labelled_exit_with_three(read_heads):
+    options, _ = read_heads
+    result = _run("heads", *options, "--chain", "quasi-stationary", "--json")
+    assert result.exit_code == 3
+    document = json.loads(result.stdout)
+    assert {head["label"] for head in document["heads"]} == {"refused"}
+    assert {head["entropy_production"] for head in document["heads"]} == {None}
+
+
+def test_an_unknown_chain_is_a_sentence():
+    result = _run("heads", "--chain", "masked")
+    assert result.exit_code == 1
+    assert "'unmasked', 'damped' or 'quasi-stationary'" in " ".join(result.stderr.split())

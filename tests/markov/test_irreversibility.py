@@ -31,6 +31,10 @@ def ring(p, q, n=3):
     return p * eye.roll(1, -1) + q * eye.roll(-1, -1) + (1 - p - q) * eye
 
 
+def even(kernel):
+    return torch.full(kernel.shape[:-1], 1 / kernel.shape[-1], dtype=torch.float64)
+
+
 def reversible(n, seed=0):
     K = torch.exp(scores(n, n, seed=seed))
     K = K + K.mT
@@ -41,9 +45,9 @@ def reversible(n, seed=0):
 def test_the_biased_ring_has_its_closed_forms(p, q, n):
     P = ring(p, q, n)
     assert_close(
-        entropy_production(P, None).item(), (p - q) * math.log(p / q), rtol=1e-7, atol=1e-24
+        entropy_production(P, even(P)).item(), (p - q) * math.log(p / q), rtol=1e-7, atol=1e-24
     )
-    assert_close(currents(P, None)[0, 1].item(), (p - q) / n, rtol=1e-9, atol=1e-17)
+    assert_close(currents(P, even(P))[0, 1].item(), (p - q) / n, rtol=1e-9, atol=1e-17)
     affinity = cycle_affinities(P, torch.arange(n)).item()
     assert_close(affinity, n * math.log(p / q), rtol=1e-7, atol=1e-12)
 
@@ -54,7 +58,7 @@ def test_small_asymmetries_keep_their_digits(size):
     a = 2.0 ** round(math.log2(size))
     p, q = 0.25 * (1 + a), 0.25 * (1 - a)
     exact = 0.5 * a * math.log1p(2 * a / (1 - a))
-    found = entropy_production(ring(p, q, 4), None).item()
+    found = entropy_production(ring(p, q, 4), even(ring(p, q, 4))).item()
     # The flows are exact here; a logarithm of their ratio would be off by 1e-16/a.
     assert_close(found, exact, rtol=1e-13, atol=0)
 
@@ -94,9 +98,9 @@ def test_entropy_production_is_the_divergence_rate_of_walk_and_reversal():
 
 
 def test_a_one_way_step_is_infinite_and_an_absent_edge_counts_nothing():
-    assert entropy_production(ring(0.5, 0.0), None).item() == math.inf
+    assert entropy_production(ring(0.5, 0.0), even(ring(0.5, 0.0))).item() == math.inf
     sparse = ring(0.3, 0.2, 5)
-    assert_close(entropy_production(sparse, None).item(), 0.1 * math.log(1.5))
+    assert_close(entropy_production(sparse, even(sparse)).item(), 0.1 * math.log(1.5))
     two_parts = torch.block_diag(ring(0.3, 0.2), torch.eye(2, dtype=torch.float64))
     law = torch.tensor([1, 1, 1, 0, 0], dtype=torch.float64) / 3
     assert_close(entropy_production(two_parts, law).item(), 0.1 * math.log(1.5))
@@ -139,7 +143,13 @@ def test_the_mean_flux_is_not_the_entropy_production_of_damped_masked_or_displac
     window = (torch.arange(8)[:, None] - torch.arange(8)).abs() <= 2
     masked = torch.softmax((beta * W).masked_fill(~window, -torch.inf), -1)
     assert gap(masked, stationary_distribution(masked)) > 0.05
-    assert gap(P, None) > 0.05
+    assert gap(P, even(P)) > 0.05
+
+
+def test_the_law_must_be_stated():
+    for routine in (currents, net_flow, entropy_production):
+        with pytest.raises(InvalidInputError, match="stationary_distribution"):
+            routine(ring(0.5, 0.2), None)
 
 
 def test_cycle_affinity_is_twice_beta_times_the_flux_around_it():
@@ -193,7 +203,7 @@ def test_displacement_of_a_sink_is_what_has_not_arrived():
 
 def test_a_batch_with_all_three_kinds_of_edge():
     chains = torch.stack([ring(0.3, 0.2, 4), ring(0.5, 0.0, 4), ring(0.25, 0.25, 4)])
-    found = entropy_production(chains, None)
+    found = entropy_production(chains, even(chains))
     assert_close(found[0].item(), 0.1 * math.log(1.5))
     assert found[1:].tolist() == [math.inf, 0.0]
 

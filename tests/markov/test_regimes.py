@@ -40,7 +40,7 @@ def test_an_observer_of_that_many_steps_has_those_mean_odds():
     u = torch.rand(walks, steps, generator=generator)
     net = (u < p).sum(-1) - ((u >= p) & (u < p + q)).sum(-1)
     odds = net * math.log(p / q)
-    sigma = entropy_production(ring(p, q), None).item()
+    sigma = entropy_production(ring(p, q), stationary_distribution(ring(p, q))).item()
     error = odds.double().std() / math.sqrt(walks)
     assert abs(odds.double().mean() - steps * sigma) < 4 * error
     assert error < 0.03 * steps * sigma

@@ -10,7 +10,7 @@ from flowscope.probes import GeometryProbe
 from flowscope.tap import Tap
 
 
-def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.01):
+def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.01, permuted=False):
     rows = next(iter(batch.values())).shape[0]
     with torch.no_grad(), Tap(model) as tap:
         probe = None
@@ -18,7 +18,8 @@ def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.0
         def listen(call):
             nonlocal probe
             if probe is None:
-                probe = GeometryProbe(len(tap.anatomy.depth), chain=chain, damping=damping)
+                layers = len(tap.anatomy.depth)
+                probe = GeometryProbe(layers, chain=chain, damping=damping, permuted=permuted)
                 numbers = np.arange(rows) if prompts is None else np.asarray(prompts)
                 probe.begin(numbers, torch.ones(rows, 1) if mask is None else mask)
             if call.site.chain == tap.anatomy.depth.name:
@@ -138,3 +139,32 @@ def test_a_biased_causal_model_abstains_with_the_reason():
     assert all("bias" in reason for reason in probe.because.values())
     damped = read(*models.t5(), chain="damped").arrays()
     assert np.isfinite(damped["geometry_entropy_production"]).all()
+
+
+def test_permuted_keys_leave_rows_as_peaked_and_break_their_relation():
+    model, batch = models.bert()
+    own, other = read(model, batch).arrays(), read(model, batch, permuted=True).arrays()
+    np.testing.assert_allclose(
+        own["geometry_effective_keys"], other["geometry_effective_keys"], rtol=1e-5
+    )
+    for name in ("entropy_production", "gap"):
+        assert not np.allclose(own[f"geometry_{name}"], other[f"geometry_{name}"], rtol=1e-3)
+    again = read(model, batch, permuted=True).arrays()
+    np.testing.assert_array_equal(
+        other["geometry_entropy_production"], again["geometry_entropy_production"]
+    )
+
+
+def test_keys_under_a_mask_are_not_permuted():
+    probe = read(*models.gpt2(), chain="damped", permuted=True)
+    assert np.isnan(probe.arrays()["geometry_gap"]).all()
+    assert "permuted" in probe.because[0]
+
+
+def test_many_short_pieces_and_one_long_one_give_the_same(monkeypatch):
+    model, batch = models.gpt2()
+    together = read(model, batch).arrays()
+    monkeypatch.setattr("flowscope.probes.geometry._TOGETHER", 1)
+    apart = read(model, batch).arrays()
+    for name, values in together.items():
+        np.testing.assert_allclose(apart[name], values, rtol=2e-4, atol=1e-6, err_msg=name)

@@ -50,11 +50,18 @@ def test_a_rotary_model_has_no_ratio_of_weights_and_says_why(heads):
     assert heads.table["weight_because"].str.contains("rotary").all()
 
 
-def test_the_verdict_stands_beside_random_weights(heads):
-    verdict = heads.verdict
-    assert verdict.name == "M1"
-    assert verdict.decision == "holds"
-    assert float(verdict.statistic.numbers()) > 10 * float(verdict.null.numbers())
+def test_the_verdicts_stand_beside_random_weights_and_permuted_keys(heads):
+    fresh, permuted = heads.verdicts
+    assert [fresh.name, permuted.name] == ["M1", "M2"]
+    assert fresh.decision == "holds"
+    assert float(fresh.statistic.numbers()) > 10 * float(fresh.null.numbers())
+    # As peaked as the model's own rows, so of the same order; random weights are not.
+    ratio = float(permuted.statistic.numbers()) / float(permuted.null.numbers())
+    assert 0.1 < ratio < 10
+    table = heads.table
+    medians = table[["entropy_production_permuted", "entropy_production_random"]].median()
+    assert medians.iloc[0] == pytest.approx(float(permuted.null.numbers()), rel=0.2)
+    assert medians.iloc[0] > 10 * medians.iloc[1]
 
 
 def test_the_dials_stand_beside_a_random_change_of_equal_norm(heads):
@@ -137,7 +144,7 @@ def test_other_chains_are_named_in_every_row(chain, tmp_path):
     assert (found.table["label"] == "refused").all() == refused
     assert found.table["entropy_production"].isna().all() == refused
     assert found.table["survival"].notna().all() == refused
-    assert found.verdict.decision == "abstains"
+    assert {v.decision for v in found.verdicts} == {"abstains"}
     assert found.report().is_file()
 
 
@@ -160,7 +167,7 @@ def test_a_biased_decoder_abstains_with_the_reason(tokenizer, tmp_path):  # noqa
     found = fs.heads(model, ["it was the best of times"], tokenizer=tokenizer, out=tmp_path / "run")
     assert (found.table["status"] == "abstained").all()
     assert found.table["because"].str.contains("bias").all()
-    assert found.verdict.decision == "abstains"
+    assert {v.decision for v in found.verdicts} == {"abstains"}
 
 
 def test_a_denoiser_is_read_on_noise_and_says_so(tmp_path):

@@ -172,7 +172,8 @@ def test_a_dial_is_compared_with_a_random_change(run, change, answer):
     row = {
         "dial": "flux", "setting": "0", "change": change, "change_low": change - 0.1,
         "change_high": change + 0.1, "random_change": 0.5, "random_change_low": 0.4,
-        "random_change_high": 0.6,
+        "random_change_high": 0.6, "excess": change - 0.5, "excess_low": change - 0.7,
+        "excess_high": change - 0.3,
     }  # fmt: skip
     run.write_table("dials", pd.DataFrame([row]))
     told = fate(run)

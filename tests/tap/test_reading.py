@@ -161,3 +161,23 @@ def test_sliding_windows_are_masked_in_what_is_read():
     for probabilities in local:
         assert probabilities[..., 8, :5].abs().max() == 0
         assert probabilities[..., 8, 5:9].min() > 0
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "t5"])
+def test_logits_without_mask_are_the_scaled_and_capped_scores(name):
+    model, batch = models.READABLE[name]()
+    found = []
+    with Tap(model) as tap, torch.no_grad():
+
+        def listen(call):
+            bare, z = call.logits(masked=False), call.logits()
+            plain = call.mask is None or call.mask.dtype == torch.bool or name != "t5"
+            if plain:  # an additive bias is part of the mask
+                torch.testing.assert_close(bare[z > -1e4], z[z > -1e4])
+            assert bare.isfinite().all()
+            torch.testing.assert_close(call.logits(slice(1, 3), masked=False), bare[..., 1:3, :])
+            found.append(call.causal or bool((z < -1e4).any()))
+
+        tap.on_attention(listen)
+        model(**batch)
+    assert any(found)

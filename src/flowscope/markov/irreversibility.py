@@ -41,7 +41,7 @@ __all__ = [
 
 
 def currents(
-    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike | None
+    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike
 ) -> Float[Tensor, "*batch N N"]:
     r"""Net flow along each edge: $J_{ij} = \rho_iP_{ij} - \rho_jP_{ji}$, antisymmetric.
 
@@ -50,21 +50,22 @@ def currents(
     kernel
         Kernels $P$.
     law
-        $\rho$; None is the uniform law, `stationary_distribution` gives $\pi$.
+        $\rho$; `stationary_distribution` gives $\pi$. There is no default: at another law than
+        $\pi$ these are other numbers.
 
     Examples
     --------
     >>> ring = [[0.0, 0.75, 0.25], [0.25, 0.0, 0.75], [0.75, 0.25, 0.0]]
-    >>> currents(ring, None)[0] * 6
+    >>> currents(ring, [1 / 3, 1 / 3, 1 / 3])[0] * 6
     tensor([ 0.,  1., -1.], dtype=torch.float64)
     """
     P = wide_kernel(kernel)
-    flow = wide_law(law, P)[..., None] * P
+    flow = _stated(law, P)[..., None] * P
     return flow - flow.mT
 
 
 def net_flow(
-    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike | None
+    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike
 ) -> Float[Tensor, "*batch N"]:
     r"""What leaves each token more than enters it: $\sum_j J_{ij} = \rho_i - (\rho P)_i$.
 
@@ -79,7 +80,7 @@ def net_flow(
     tensor([ 0.2500, -0.2500], dtype=torch.float64)
     """
     P = wide_kernel(kernel)
-    rho = wide_law(law, P)
+    rho = _stated(law, P)
     return rho - _stepped(rho, P)
 
 
@@ -154,7 +155,7 @@ def cycle_affinities(
 
 
 def entropy_production(
-    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike | None
+    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike
 ) -> Float[Tensor, "*batch"]:
     r"""Entropy production per step, in nats.
 
@@ -185,7 +186,7 @@ def entropy_production(
     tensor(0.5493, dtype=torch.float64)
     """
     P = wide_kernel(kernel)
-    rho = wide_law(law, P)
+    rho = _stated(law, P)
     N = P.shape[-1]
     i, j = torch.triu_indices(N, N, 1, device=P.device)  # each pair once: no factor ½
     entries = P.flatten(-2)
@@ -201,7 +202,7 @@ def entropy_production(
 
 
 def flux_production(
-    scores: Tensor | ArrayLike, beta: Tensor | float, law: Tensor | ArrayLike | None
+    scores: Tensor | ArrayLike, beta: Tensor | float, law: Tensor | ArrayLike
 ) -> Float[Tensor, "*batch"]:
     r"""Mean flux that a step follows.
 
@@ -220,7 +221,7 @@ def flux_production(
     beta
         $\beta > 0$, one number or one for each matrix.
     law
-        $\rho$; None is the uniform law.
+        $\rho$, stated.
 
     Examples
     --------
@@ -232,7 +233,7 @@ def flux_production(
     b = as_strength(beta, W)
     P = torch.softmax(b * W, -1)
     flux = torch.where(W.isneginf(), 0.0, W) - torch.where(W.isneginf(), 0.0, W).mT
-    return (b * wide_law(law, P)[..., None] * P * flux).sum((-2, -1))
+    return (b * _stated(law, P)[..., None] * P * flux).sum((-2, -1))
 
 
 def _stepped(rho: Float[Tensor, "*batch N"], P: Float[Tensor, "*batch N N"]) -> Tensor:
@@ -253,3 +254,12 @@ def _log_ratio(x: Tensor, y: Tensor) -> Tensor:
     gap, least = x - y, torch.minimum(x, y)
     near = gap.sign() * torch.log1p(gap.abs() / least.where(gap.abs() < least, 1.0))
     return torch.where((gap.abs() < least) | (x == y), near, x.log() - y.log())
+
+
+def _stated(law: Tensor | ArrayLike, P: Float[Tensor, "*batch N N"]) -> Float[Tensor, "*batch N"]:
+    if law is None:
+        raise InvalidInputError(
+            "State the law: stationary_distribution(kernel) gives the stationary one, "
+            "torch.full((N,), 1 / N) the uniform one; the numbers differ."
+        )
+    return wide_law(law, P)

@@ -23,9 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["LeadingPair", "leading_pair"]
-
-_REORTHOGONALISED = 2
+__all__ = ["KrylovSpace", "LeadingPair", "leading_pair"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +52,98 @@ class LeadingPair:
         return (self.law_error <= law) & (self.modulus_error <= modulus)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KrylovSpace:
+    """An orthonormal basis of the Krylov space of each chain, and P on it.
+
+    Attributes
+    ----------
+    kernel
+        Kernels P.
+    size
+        Length of r = ρP − ρ, zero where the space starts from another vector.
+    basis
+        Rows of the space, and one more where P leads out of it.
+    matrix
+        P on the space (Hessenberg, float64), with the row that leads out.
+    """
+
+    kernel: Float[Tensor, "batch n n"]
+    size: Float[Tensor, "batch"]
+    basis: Float[Tensor, "batch k n"]
+    matrix: Float[Tensor, "batch k m"]
+
+    @classmethod
+    def of(cls, kernel: Float[Tensor, "batch n n"]) -> "KrylovSpace":
+        """The space of dimension zero: its first vector alone. The kernels are not checked."""
+        n = kernel.shape[-1]
+        start = kernel.mean(-2) - 1 / n
+        size = start.norm(dim=-1)
+        still = size <= 64 * torch.finfo(kernel.dtype).eps * n**0.5 / n
+        begun = torch.where(still[:, None], _other(start), start)
+        return cls(
+            kernel=kernel,
+            size=torch.where(still, 0.0, size),
+            basis=(begun / begun.norm(dim=-1, keepdim=True))[:, None],
+            matrix=torch.zeros(len(kernel), 1, 0, dtype=torch.float64, device=kernel.device),
+        )
+
+    def some(self, chains: Tensor) -> "KrylovSpace":
+        """The spaces of some chains."""
+        parts = (x[chains] for x in (self.kernel, self.size, self.basis, self.matrix))
+        kernel, size, basis, matrix = parts
+        return KrylovSpace(kernel=kernel, size=size, basis=basis, matrix=matrix)
+
+    def grown(self, dimension: int) -> "KrylovSpace":
+        """The spaces with that many dimensions, at most n − 1."""
+        P, done = self.kernel, self.matrix.shape[-1]
+        batch, n = P.shape[:2]
+        m = max(min(dimension, n - 1), done)
+        unit = torch.finfo(P.dtype).eps
+        basis = P.new_zeros(batch, m + 1, n)
+        basis[:, : done + 1] = self.basis
+        H = torch.zeros(batch, m + 1, m, dtype=torch.float64, device=P.device)
+        H[:, : done + 1, :done] = self.matrix
+        for j in range(done, m):
+            w = torch.matmul(basis[:, j : j + 1], P)
+            w = w - w.mean(-1, keepdim=True)
+            known = basis[:, : j + 1]
+            first = torch.matmul(w, known.mT)
+            w = w - torch.matmul(first, known)
+            second = torch.matmul(w, known.mT)  # once more: rounding leaves a part behind
+            w = (w - torch.matmul(second, known))[:, 0]
+            H[:, : j + 1, j] = (first + second)[:, 0]
+            length = w.norm(dim=-1, keepdim=True)
+            # A space that is whole already: what follows is zero and changes nothing.
+            length = torch.where(length > 8 * unit, length, 0.0)
+            H[:, j + 1, j] = length[:, 0]
+            basis[:, j + 1] = torch.where(length > 0, w / length.clamp_min(unit), 0.0)
+        return KrylovSpace(kernel=P, size=self.size, basis=basis, matrix=H)
+
+    def leading(self) -> LeadingPair:
+        """What the space says of law and second eigenvalue."""
+        m, P = self.matrix.shape[-1], self.kernel
+        H, last = self.matrix[:, :m], self.matrix[:, m, m - 1]
+        values, vectors = torch.linalg.eig(H)
+        place = values.abs().argmax(-1)[:, None]
+        modulus = values.abs().gather(-1, place)[:, 0]
+        end = vectors[:, m - 1].gather(-1, place)[:, 0].abs()
+        right = torch.zeros(len(H), m, 1, dtype=H.dtype, device=H.device)
+        right[:, 0, 0] = self.size
+        identity = torch.eye(m, dtype=H.dtype, device=H.device)
+        weights, _ = torch.linalg.solve_ex(identity - H, right)
+        u = torch.matmul(weights.to(P.dtype).mT, self.basis[:, :m])[:, 0]
+        law = (torch.nan_to_num(u) + 1 / P.shape[-1]).clamp_min(0.0)
+        law = law / law.sum(-1, keepdim=True)
+        moved = (torch.matmul(law[:, None], P)[:, 0] - law).abs().sum(-1).double()
+        return LeadingPair(
+            law=law,
+            modulus=modulus.clamp_max(1.0),
+            law_error=moved / (1 - modulus).clamp_min(torch.finfo(torch.float64).eps),
+            modulus_error=end * last,
+        )
+
+
 def leading_pair(kernel: Float[Tensor, "batch n n"], dimension: int = 24) -> LeadingPair:
     """Stationary law and modulus of the second eigenvalue of each chain.
 
@@ -74,32 +164,7 @@ def leading_pair(kernel: Float[Tensor, "batch n n"], dimension: int = 24) -> Lea
     >>> found.law, found.modulus
     (tensor([[0.7500, 0.2500]], dtype=torch.float64), tensor([0.6000], dtype=torch.float64))
     """
-    batch, n = kernel.shape[:2]
-    uniform = kernel.new_full((batch, n), 1 / n)
-    start = kernel.mean(-2) - 1 / n
-    size = start.norm(dim=-1)
-    still = size <= 64 * torch.finfo(kernel.dtype).eps * n**0.5 / n
-    begun = torch.where(still[:, None], _other(start), start)
-    basis, H, last = _arnoldi(kernel, begun, min(dimension, n - 1))
-    m = H.shape[-1]
-    values, vectors = torch.linalg.eig(H)
-    place = values.abs().argmax(-1)
-    modulus = values.abs().gather(-1, place[:, None])[:, 0]
-    end = vectors[:, m - 1].gather(-1, place[:, None])[:, 0].abs()
-    first = torch.zeros(batch, m, 1, dtype=H.dtype, device=H.device)
-    first[:, 0, 0] = torch.where(still, 0.0, size.double())
-    identity = torch.eye(m, dtype=H.dtype, device=H.device)
-    weights, _ = torch.linalg.solve_ex(identity - H, first)
-    u = (basis[:, :m].mT @ weights.to(kernel.dtype))[..., 0]
-    law = (uniform + torch.nan_to_num(u)).clamp_min(0.0)
-    law = law / law.sum(-1, keepdim=True)
-    moved = (torch.matmul(law[:, None], kernel)[:, 0] - law).abs().sum(-1).double()
-    return LeadingPair(
-        law=law,
-        modulus=modulus.clamp_max(1.0),
-        law_error=moved / (1 - modulus).clamp_min(torch.finfo(torch.float64).eps),
-        modulus_error=end * last,
-    )
+    return KrylovSpace.of(kernel).grown(dimension).leading()
 
 
 def _other(start: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
@@ -107,28 +172,3 @@ def _other(start: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
     n = start.shape[-1]
     wave = torch.arange(1, n + 1, dtype=torch.float64, device=start.device).mul(2.3999632297).sin()
     return (wave - wave.mean()).to(start.dtype).expand_as(start)
-
-
-def _arnoldi(
-    P: Float[Tensor, "batch n n"], start: Float[Tensor, "batch n"], m: int
-) -> tuple[Float[Tensor, "batch k n"], Float[Tensor, "batch m m"], Float[Tensor, "batch"]]:
-    """Orthonormal basis of the Krylov space, P on it (float64), and what it leaves out."""
-    batch, n = start.shape
-    unit = torch.finfo(P.dtype).eps
-    basis = P.new_zeros(batch, m + 1, n)
-    H = torch.zeros(batch, m + 1, m, dtype=torch.float64, device=P.device)
-    basis[:, 0] = start / start.norm(dim=-1, keepdim=True)
-    for j in range(m):
-        w = torch.matmul(basis[:, j : j + 1], P)
-        w = w - w.mean(-1, keepdim=True)
-        known = basis[:, : j + 1]
-        for _ in range(_REORTHOGONALISED):
-            h = torch.matmul(w, known.mT)
-            w = w - torch.matmul(h, known)
-            H[:, : j + 1, j] += h[:, 0].double()
-        length = w.norm(dim=-1)[:, 0]
-        # A space that is whole at j < m: what follows is zero and changes nothing.
-        grown = length > 8 * unit
-        H[:, j + 1, j] = torch.where(grown, length, 0.0).double()
-        basis[:, j + 1] = torch.where(grown[:, None], w[:, 0] / length.clamp_min(unit)[:, None], 0)
-    return basis, H[:, :m].mT.contiguous().mT, H[:, m, m - 1]

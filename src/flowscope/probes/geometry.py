@@ -1,11 +1,12 @@
 r"""The Markov geometry of every head, text by text: a few scalars per prompt, layer and head.
 
 For each sequence the logits of a head are formed, its chain (`flowscope.probes.chains`) is
-summarised (`flowscope.markov.chain_summary`) and they are dropped; the sectors of its scores come
-from the logits without mask.
+summarised (`flowscope.markov.chain_quantities`) and they are dropped; the sectors of its scores
+come from the logits without mask.
 """
 
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from flowscope.workers import Workers
 __all__ = ["GeometryProbe", "self_attention"]
 
 _SALT = 2  # of the permutation of keys
+_TOGETHER = 2**21  # logits that are read at once: many short operations cost more than few long
 
 
 @cache
@@ -97,46 +99,88 @@ class GeometryProbe(Reducer):
             self.because.setdefault(layer, refused)
             return
         self.because.pop(layer, None)
-        rows = self._workers(call).each(lambda _, row: self._row(call, row), self._rows())
-        self._found[layer] = np.stack(rows, 1)
+        heads = call.q.shape[-3]
+        found = np.full((len(QUANTITIES), len(self._prompts), heads), np.nan)
+        workers = _pool(torch.get_num_threads() if call.q.device.type == "cpu" else 1)
+        workers.each(
+            lambda _, rows: self._read(call, rows, found), self._groups(call, workers.count)
+        )
+        self._found[layer] = found
 
-    def _rows(self) -> range:
-        return range(len(self._prompts))
-
-    def _workers(self, call: AttentionCall) -> Workers:
-        """Threads that take whole sequences: their operations are too short to be divided."""
-        many = call.q.device.type == "cpu" and len(self._prompts) > 1
-        return _pool(torch.get_num_threads() if many else 1)
+    def _groups(self, call: AttentionCall, count: int) -> list[list[int]]:
+        """Sequences of one length to be read together, one group or more for each worker."""
+        tokens = call.q.shape[-2]
+        for row, mask in enumerate(self._mask):
+            # A mask of one entry stands for a whole image: all its patches count.
+            self._tokens[row] = int(mask.sum()) if len(mask) == tokens else tokens
+        groups: list[list[int]] = []
+        for length in np.unique(self._tokens):
+            rows = np.flatnonzero(self._tokens == length).tolist()
+            size = max(-(-len(rows) // count), 1)
+            groups += [rows[k : k + size] for k in range(0, len(rows), size)]
+        return groups
 
     @torch.no_grad()
-    def _row(self, call: AttentionCall, row: int) -> NDArray[np.float64]:
-        """Every quantity of every head on one sequence, ``[quantities, heads]``."""
-        mask, tokens = self._mask[row], call.q.shape[-2]
-        # A mask of one entry stands for a whole image: all its patches count.
-        at = mask.nonzero()[:, 0] if len(mask) == tokens else torch.arange(tokens)
-        self._tokens[row] = len(at)
-        found = np.full((len(QUANTITIES), call.q.shape[-3]), np.nan)
-        for part in head_logits(call, row, at):
-            try:
-                found[:, part.heads] = self._quantities(part, int(self._prompts[row]))
-            except FlowscopeError as error:
-                self.because[call.site.index] = str(error)
-        return found
+    def _read(self, call: AttentionCall, rows: list[int], found: NDArray[np.float64]) -> None:
+        """Every quantity of every head on some sequences, into ``[quantities, rows, heads]``."""
+        layer, tokens = call.site.index, call.q.shape[-2]
+        held: list[_Piece] = []
+        for row in rows:
+            mask = self._mask[row]
+            at = mask.nonzero()[:, 0] if len(mask) == tokens else None
+            for part in head_logits(call, row, at):
+                piece = self._piece(part, row)
+                if isinstance(piece, Unavailable):
+                    self.because[layer] = piece.reason
+                    continue
+                held.append(piece)
+                if sum(one.logits.numel() for one in held) >= _TOGETHER:
+                    self._fill(found, held, layer)
+                    held = []
+        if held:
+            self._fill(found, held, layer)
 
-    def _quantities(self, part: HeadLogits, prompt: int) -> NDArray[np.float64]:
+    def _piece(self, part: HeadLogits, row: int) -> "_Piece | Unavailable":
         logits = part.of_chain(self._chain)
         if isinstance(logits, Unavailable):
-            raise _RefusedError(logits.reason)
+            return logits
         if self._permuted:
-            logits = _with_permuted_keys(logits, prompt)
+            if not bool(logits.isfinite().all()):
+                return Unavailable("a mask says which keys there are: they cannot be permuted")
+            keys = hashed(int(self._prompts[row]), np.arange(logits.shape[-1]), _SALT)
+            order = torch.as_tensor(np.argsort(keys, kind="stable"), device=logits.device)
+            return _Piece(row, part.heads, logits[..., order], None)
+        every = part.visible is None or (not part.mutual and not part.biased)
+        return _Piece(row, part.heads, logits, part.free if every else None)
+
+    def _fill(self, found: NDArray[np.float64], held: list["_Piece"], layer: int) -> None:
+        """The quantities of some pieces at once; one by one where one of them is refused."""
+        try:
+            values = self._quantities(held)
+        except FlowscopeError as error:
+            if len(held) == 1:
+                self.because[layer] = str(error)
+            else:
+                for piece in held:
+                    self._fill(found, [piece], layer)
+            return
+        done = 0
+        for piece in held:
+            size = len(piece.logits)
+            found[:, piece.row, piece.heads] = values[:, done : done + size]
+            done += size
+
+    def _quantities(self, held: list["_Piece"]) -> NDArray[np.float64]:
+        logits = torch.cat([piece.logits for piece in held]) if len(held) > 1 else held[0].logits
         if self._chain == "quasi-stationary":
             values = quasi_quantities(logits)
         else:
             values = chain_quantities(logits, self._damping if self._chain == "damped" else 0.0)
-        every = part.visible is None or (not part.mutual and not part.biased)
-        if every and not self._permuted:
-            values |= sector_quantities(part.free)
-        blank = torch.full((len(part.free),), torch.nan)
+        free = [piece.free for piece in held if piece.free is not None]
+        if len(free) == len(held):
+            same = all(piece.free is piece.logits for piece in held)
+            values |= sector_quantities(logits if same else torch.cat(free))
+        blank = torch.full((len(logits),), torch.nan)
         columns = [values.get(name, blank).double().cpu() for name in QUANTITIES]
         return np.stack([column.numpy() for column in columns])
 
@@ -153,12 +197,10 @@ class GeometryProbe(Reducer):
         self._found = {}
 
 
-def _with_permuted_keys(logits: Tensor, prompt: int) -> Tensor:
-    if not bool(logits.isfinite().all()):
-        raise _RefusedError("a mask says which keys there are: they cannot be permuted")
-    order = np.argsort(hashed(prompt, np.arange(logits.shape[-1]), _SALT), kind="stable")
-    return logits[..., torch.as_tensor(order, device=logits.device)]
+class _Piece(NamedTuple):
+    """Logits of the chain of some heads on one sequence, and those of every pair if there are."""
 
-
-class _RefusedError(FlowscopeError):
-    """A head that has no chain of the kind that was asked for."""
+    row: int
+    heads: slice
+    logits: Tensor
+    free: Tensor | None

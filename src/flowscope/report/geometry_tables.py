@@ -123,11 +123,10 @@ def _where(layers: str, heads: str) -> str:
 
 
 def _beside(frame: pd.DataFrame, k: int) -> str:
-    """Which of the two costs more, where their intervals do not meet."""
-    names = ("change_low", "change_high", "random_change_low", "random_change_high")
-    low, high, random_low, random_high = (column(frame, name)[k] for name in names)
-    if any(map(math.isnan, (low, high, random_low, random_high))):
+    """Which of the two costs more, by the interval of their difference within prompts."""
+    low, high = (column(frame, name)[k] for name in ("excess_low", "excess_high"))
+    if math.isnan(low) or math.isnan(high):
         return "–"
-    if low > random_high:
+    if low > 0:
         return "costs more"
-    return "costs less" if high < random_low else "not told apart"
+    return "costs less" if high < 0 else "not told apart"

@@ -18,7 +18,10 @@ _QUESTIONS = {
     "P3": "Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
     "P4": "Is the motion through depth transport, rather than turning that no potential explains?",
     "M1": "Does a walk that follows attention from token to token go round, so that it could be "
-    "told from the same walk run backwards?",
+    "told from the same walk run backwards? Beside it: the same network before training, which "
+    "looks nearly everywhere alike and so goes nowhere.",
+    "M2": "Does it go round more than a walk whose steps are as decided but unrelated? Beside it: "
+    "the same rows with the keys permuted.",
 }
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",

@@ -129,7 +129,7 @@ class HeadsConfig(ReadingConfig):
     ``dial_layers`` (from 1) and ``dial_heads`` (from 0), as the tables number them, or at all when
     empty: ``metric``, ``exact`` and ``flux`` sectors scaled, columns divided by their degree to the
     power ``alpha``, all divided by ``temperatures``, and the operator square at ``squares`` (a, b).
-    Each is compared with a random perturbation of equal norm.
+    Each is compared with ``draws`` random perturbations of equal norm.
     """
 
     prompts: int = Field(16, ge=1)
@@ -143,6 +143,7 @@ class HeadsConfig(ReadingConfig):
     dials: bool = True
     dial_layers: tuple[int, ...] = ()
     dial_heads: tuple[int, ...] = ()
+    draws: int = Field(1, ge=1)
     metric: tuple[FiniteFloat, ...] = (0.5,)
     exact: tuple[FiniteFloat, ...] = (0.0,)
     flux: tuple[FiniteFloat, ...] = (0.0, 0.5)

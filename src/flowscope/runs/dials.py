@@ -160,6 +160,7 @@ def dial_table(
     table = pd.DataFrame(lines)
     table.insert(2, "layers", _words(layers, first=1))
     table.insert(3, "heads", _words(heads))
+    table.loc[0, ["layers", "heads"]] = "none"
     return table
 
 

@@ -228,7 +228,8 @@ class Geometer:
             layers=[layer - 1 for layer in config.dial_layers] or None,
             heads=list(config.dial_heads) or None,
             seed=config.seed,
-            advance=self._counter("dials", len(few) * (1 + 2 * len(dials))),
+            draws=config.draws,
+            advance=self._counter("dials", len(few) * (1 + (1 + config.draws) * len(dials))),
         )
         if isinstance(found, Unavailable):
             self._writer.note(Measurement.abstained("dials", found.reason))

@@ -43,7 +43,7 @@ class Heads:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """M1 and M2: further from equilibrium than random weights, than permuted keys?"""
+        """M1 and M2: against random weights, and against permuted keys."""
         return self.run.read_verdicts()
 
     def report(self, folder: str | Path | None = None) -> Path:

@@ -312,7 +312,7 @@ class _Reading:
         )  # fmt: skip
 
     def _dial(self, item: str, says: str, dial: tuple[str, str]) -> Statement:
-        rule = "intervals of the two changes of the loss do not meet, the dial above (table dials)"
+        rule = "interval of the difference of the two changes, within prompts, above 0 (dials)"
         row = pd.DataFrame()
         if "dials" in self._tables:
             table = self._run.read_table("dials").astype({"setting": str})
@@ -323,7 +323,8 @@ class _Reading:
         names = ("change", "change_low", "change_high")
         own, low, high = (float(row[name].iloc[0]) for name in names)
         random, under, over = (float(row[f"random_{name}"].iloc[0]) for name in names)
-        agrees: Agreement = "yes" if low > over else "no" if high < under else "cannot be told"
+        more = tuple(float(row[f"excess{end}"].iloc[0]) for end in ("_low", "_high"))
+        agrees: Agreement = "yes" if more[0] > 0 else "no" if more[1] < 0 else "cannot be told"
         return Statement(
             item=item, where=_ADDED, says=says, rule=rule, agrees=agrees,
             measured=f"loss {own:+.3f} nats ({low:+.3f} … {high:+.3f}); random change of equal "

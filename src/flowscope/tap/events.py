@@ -111,7 +111,9 @@ class AttentionCall:
             shared = q.reshape(*q.shape[:-3], k.shape[-3], -1, *q.shape[-2:])
             return (shared @ k.unsqueeze(-3).mT).flatten(-4, -3)
 
-    def logits(self, rows: Rows | None = None) -> Float[Tensor, "*batch Hq rows Lk"]:
+    def logits(
+        self, rows: Rows | None = None, *, masked: bool = True
+    ) -> Float[Tensor, "*batch Hq rows Lk"]:
         """Attention logits $z_{ij}$, $-∞$ where masked; float32 or better.
 
         Parameters
@@ -119,10 +121,15 @@ class AttentionCall:
         rows
             The query rows wanted (a slice or an index tensor); all of them by default. Ask for a
             few at a time when the sequence is long: memory is ``Hq · rows · Lk``.
+        masked
+            Whether mask, additive bias and causality are applied. Without them every pair has its
+            logit, those that the model computes and never uses included.
         """
         z = self.scores(rows) * self.scale
         if self.softcap is not None:
             z = self.softcap * torch.tanh(z / self.softcap)
+        if not masked:
+            return z
         if self.mask is not None:
             mask = self.mask if self.mask.shape[-2] == 1 else self.mask[..., _or_all(rows), :]
             z = z.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else z + mask
