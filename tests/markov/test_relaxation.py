@@ -101,7 +101,7 @@ def test_the_spectrum_of_a_cycle_is_the_roots_of_unity_in_order():
 @pytest.mark.parametrize("n", [6, 100])
 def test_a_deterministic_cycle_never_settles(n):
     P = torch.eye(n, dtype=torch.float64).roll(1, -1)
-    assert spectral_gap(P) < 1e-12
+    assert spectral_gap(P) < 1e-8
     assert relaxation_time(P).item() == math.inf
     assert mixing_time(P).item() == math.inf
 

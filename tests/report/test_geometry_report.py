@@ -309,10 +309,9 @@ def test_small_changes_have_a_straight_axis_and_many_settings_are_cut(source):
     assert sum("layer" not in tick and "head" not in tick for tick in ticks) == len(table) - 3
 
 
-def test_a_dial_is_told_from_its_random_twin_only_where_intervals_do_not_meet(source):
+def test_a_dial_is_told_from_its_random_twin_by_the_interval_of_their_difference(source):
     one = source.tables["dials"].iloc[1:4].copy()
-    one["change_low"], one["change_high"] = [1.0, 1.0, 0.0], [2.0, 2.0, 0.1]
-    one["random_change_low"], one["random_change_high"] = 0.5, [0.9, 1.5, 0.9]
+    one["excess_low"], one["excess_high"] = [0.1, -0.5, -0.8], [1.5, 1.5, -0.4]
     told = dial_listing(one)["beside random"]
     assert list(told) == ["costs more", "not told apart", "costs less"]
 

@@ -70,7 +70,7 @@ def test_a_change_is_the_difference_of_two_losses_and_its_interval_is_paired():
     table = dial_table(load(model), given, [dial], counts(), batch=2, layers=[1], heads=[2, 0])
     row = table.iloc[1]
     assert (row["dial"], row["setting"], row["layers"], row["heads"]) == (
-        "temperature", "0.3", "1", "0, 2",
+        "temperature", "0.3", "2", "0, 2",
     )  # fmt: skip
     assert_allclose(row["change"], sum(each) / 34, rtol=1e-3)
     sizes = np.array(LENGTHS) - 1
@@ -80,6 +80,8 @@ def test_a_change_is_the_difference_of_two_losses_and_its_interval_is_paired():
     )
     assert_allclose(row["loss"] - table.iloc[0]["loss"], row["change"])
     assert 0 < row["total_variation"] < 1 < row["norm"]
+    assert_allclose(row["excess"], row["change"] - row["random_change"], rtol=1e-9)
+    assert row["excess_low"] <= row["excess"] <= row["excess_high"]
 
 
 def test_without_rotation_equal_queries_and_keys_have_no_flux_to_turn_off():

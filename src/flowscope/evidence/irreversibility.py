@@ -6,10 +6,9 @@ it, and they ask different things:
 * **M1, random weights.** The same network before training. Its logits are small, its attention
   nearly uniform, and a uniform chain is in equilibrium: the claim holds for every model that has
   learned to look anywhere, and says little more than that.
-* **M2, keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows are
-  as peaked as before, but where $i$ looks has nothing to do with where $j$ looks. Above it, a head
-  drives its walk round in circles more than unrelated directions would; below, its two directions
-  agree.
+* **M2, keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows
+  are as peaked as before, but where $i$ looks has nothing to do with where $j$ looks. Above it, a
+  head drives its walk round more than unrelated directions would; below, its two directions agree.
 
 Each is judged by the distance of the median entropy production per step, on the same prompts.
 """

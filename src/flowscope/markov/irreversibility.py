@@ -40,9 +40,7 @@ __all__ = [
 ]
 
 
-def currents(
-    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike
-) -> Float[Tensor, "*batch N N"]:
+def currents(kernel: Tensor | ArrayLike, law: Tensor | ArrayLike) -> Float[Tensor, "*batch N N"]:
     r"""Net flow along each edge: $J_{ij} = \rho_iP_{ij} - \rho_jP_{ji}$, antisymmetric.
 
     Parameters
@@ -64,9 +62,7 @@ def currents(
     return flow - flow.mT
 
 
-def net_flow(
-    kernel: Tensor | ArrayLike, law: Tensor | ArrayLike
-) -> Float[Tensor, "*batch N"]:
+def net_flow(kernel: Tensor | ArrayLike, law: Tensor | ArrayLike) -> Float[Tensor, "*batch N"]:
     r"""What leaves each token more than enters it: $\sum_j J_{ij} = \rho_i - (\rho P)_i$.
 
     Parameters

@@ -43,7 +43,7 @@ QUANTITIES = (
 )
 """Names of what is told of a head, in the order of tables."""
 
-_SMALL = 32  # tokens up to which elimination is as fast
+_SMALL = 39  # tokens up to which elimination is as fast
 _DIMENSIONS = (20, 40, 80)  # of Krylov spaces that are tried before elimination
 _LAW_ERROR = 1e-4  # in total variation
 _GAP_ERROR = 2e-3  # backward error of the second eigenvalue; its own is mostly 50 times less
@@ -64,7 +64,7 @@ def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
 
     Notes
     -----
-    Beyond 32 tokens the law and λ₂ come from a Krylov space where it settles them (the law to
+    Beyond 39 tokens the law and λ₂ come from a Krylov space where it settles them (the law to
     1e-4 in total variation, λ₂ to a backward error of 2e-3), from elimination where it does not.
 
     Raises
@@ -108,7 +108,7 @@ def _law_and_gap(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:
     gap = torch.zeros(batch, dtype=torch.float64, device=P.device)
     left = torch.arange(batch, device=P.device)
     space = KrylovSpace.of(P)
-    for dimension in _DIMENSIONS:
+    for dimension in (d for d in _DIMENSIONS if 2 * d <= n):
         space = space.grown(dimension)
         found = space.leading()
         settled = found.settled(law=_LAW_ERROR, modulus=_GAP_ERROR)

@@ -178,7 +178,8 @@ def _dials(source: Source) -> str:
         "that of a random change of the logits of the same size: a dial that costs less than its "
         f"random twin turns something the model hardly needs.{bent} "
         f"n = {numeral(prompts, 6)} prompts, {numeral(tokens, 6)} tokens; at most {MOST_DIALS} "
-        f"settings are drawn.{rest} Costs more, costs less: the two intervals do not meet."
+        f"settings are drawn.{rest} Costs more, costs less: by the interval of the difference of "
+        "the two within prompts."
     )
     entries = [("disc", "the dial"), ("diamond random", "random change of equal size"),
                ("rule vacuous", "unchanged model")]  # fmt: skip
