@@ -167,6 +167,8 @@ def test_a_biased_decoder_abstains_with_the_reason(tokenizer, tmp_path):  # noqa
     found = fs.heads(model, ["it was the best of times"], tokenizer=tokenizer, out=tmp_path / "run")
     assert (found.table["status"] == "abstained").all()
     assert found.table["because"].str.contains("bias").all()
+    noted = {m.name: m.because for m in found.run.read_measurements()}
+    assert "no diagonal" in noted["cross-attention"]
     assert {v.decision for v in found.verdicts} == {"abstains"}
 
 
@@ -175,6 +177,7 @@ def test_a_denoiser_is_read_on_noise_and_says_so(tmp_path):
     found = fs.heads(model, out=tmp_path / "run", prompts=4)
     assert found.table["entropy_production"].notna().all()
     assert found.table["weight_ratio"].notna().all()
+    assert found.table["entropy_production_random"].notna().all()
     measured = found.run.read_manifest().config_resolved["measured"]
     assert measured["material"] == "noise of the right shape"
     assert isinstance(found.dials, Unavailable)
@@ -203,6 +206,13 @@ def test_inputs_of_any_torch_model_can_be_given(tmp_path):
 def test_bad_settings_are_sentences(settings, sentence, tmp_path):
     with pytest.raises(InvalidInputError, match=sentence):
         fs.heads(texts=TEXTS[:1], out=tmp_path / "run", tokens=8, controls=False, **settings)
+
+
+def test_two_readings_of_heads_are_not_compared_as_audits(heads):
+    from flowscope.runs import compared
+
+    with pytest.raises(InvalidInputError, match="compare reads audits"):
+        compared(heads.run, heads.run)
 
 
 def test_texts_and_inputs_together_are_refused(tmp_path):

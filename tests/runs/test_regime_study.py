@@ -79,7 +79,7 @@ def test_what_was_not_measured_is_said_not_to_be(run):
     table = regime_statement_table(run)
     assert set(table["agrees"]) == {"not measured"}
     assert set(table["measured"]) == {"not measured on this model"}
-    assert len(table) == len(set(table["item"])) == 17
+    assert len(table) == len(set(table["item"])) == 18
 
 
 @pytest.mark.parametrize("item", IDENTITY_CLAIMS)

@@ -127,16 +127,15 @@ def _furthest(heads: list[dict[str, Any]]) -> Table:
         for reason in sorted({head["because"] for head in heads}):
             table.add_row(escape(reason))
         return table
-    names = ("layer", "head", "nats/step", "95 % interval", "random", "gap", "keys", "label")
+    names = ("layer", "head", "nats/step", "95 % interval", "random", "permuted", "gap", "label")
     for name in names:
         table.add_column(name, justify="left" if name == "label" else "right", no_wrap=True)
     top = sorted(told, key=lambda head: -head["entropy_production"])[:_FURTHEST]
     for head in top:
         low, high = head["interval"] or (None, None)
         interval = "" if low is None else f"{low:.3g} … {high:.3g}"
-        numbers = [head[f"entropy_production{end}"] for end in ("", "_random")]
-        numbers += [head["gap"], head["effective_keys"]]
-        own, fresh, gap, keys = ("–" if x is None else f"{x:.3g}" for x in numbers)
+        numbers = [head[f"entropy_production{end}"] for end in ("", "_random", "_permuted")]
+        own, *beside = ("–" if x is None else f"{x:.3g}" for x in [*numbers, head["gap"]])
         place = (str(head["layer"]), str(head["head"]))
-        table.add_row(*place, own, interval, fresh, gap, keys, head["label"])
+        table.add_row(*place, own, interval, *beside, head["label"])
     return table

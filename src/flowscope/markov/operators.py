@@ -24,7 +24,7 @@ vectors costs $N^2(d + m)$ multiplications and $N^2/2$ exponentials.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -33,6 +33,7 @@ from jaxtyping import Complex, Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.markov.panels import Scratch, Tiles, rectangles
 from flowscope.markov.scores import as_scores, as_strength
 from flowscope.simplex.probability import as_reals, refuse
 
@@ -49,7 +50,6 @@ __all__ = [
 
 _SIDE = 512
 
-Tiles: TypeAlias = Callable[[slice, slice], Tensor]
 Block: TypeAlias = Float[Tensor, "N m"] | Complex[Tensor, "N m"]
 
 
@@ -76,10 +76,10 @@ class ScoreTiles(Protocol):
         """A rectangle of W and the same rectangle of its transpose."""
 
     def exponents(self, beta: float, offset: Float[Tensor, "N"]) -> Tiles:
-        """Rectangles of β(W + Wᵀ) − o_i − o_j, in memory of their own."""
+        """Rectangles of β(W + Wᵀ) − o_i − o_j, each to be used up before the next is asked for."""
 
     def turns(self, charge: float) -> Tiles:
-        """Rectangles of the phases 2πq(W − Wᵀ), in memory of their own."""
+        """Rectangles of the phases 2πq(W − Wᵀ), likewise."""
 
     def to(self, dtype: torch.dtype) -> "ScoreTiles":
         """The same scores in another precision."""
@@ -151,14 +151,12 @@ class FactoredScores:
         """Rectangles of β(W + Wᵀ) − o_i − o_j: one product of longer vectors."""
         o, one = offset[:, None], torch.ones_like(offset)[:, None]
         left = torch.cat([beta * self.q, beta * self.k, -o, -one], -1)
-        right = torch.cat([self.k, self.q, one, o], -1)
-        return lambda rows, columns: left[rows] @ right[columns].mT
+        return rectangles(left, torch.cat([self.k, self.q, one, o], -1))
 
     def turns(self, charge: float) -> Tiles:
         """Rectangles of the phases 2πq(W − Wᵀ), likewise."""
         left = 2 * math.pi * charge * torch.cat([self.q, self.k], -1)
-        right = torch.cat([self.k, -self.q], -1)
-        return lambda rows, columns: left[rows] @ right[columns].mT
+        return rectangles(left, torch.cat([self.k, -self.q], -1))
 
     def to(self, dtype: torch.dtype) -> "FactoredScores":
         """The same scores in another precision."""
@@ -367,6 +365,7 @@ def _accumulate(
     A tile above the diagonal acts on its columns, and its adjoint on its rows.
     """
     (exponents, turns), (x, ix), N = tiles, vectors, len(y)
+    spare = Scratch()
     for rows in _spans(N, _SIDE):
         for columns in _spans(N, _SIDE, rows.start):
             K = exponents(rows, columns).exp_()
@@ -379,7 +378,8 @@ def _accumulate(
                     y[columns].addmm_(K.mT, x[rows])
                 continue
             theta = turns(rows, columns)
-            C, S = theta.cos().mul_(K), theta.sin_().mul_(K)
+            C = torch.cos(theta, out=spare.like(theta)).mul_(K)
+            S = theta.sin_().mul_(K)
             y[rows].addmm_(C, x[columns]).addmm_(S, ix[columns])
             if not on_diagonal:
                 y[columns].addmm_(C.mT, x[rows]).addmm_(S.mT, ix[rows], alpha=-1)

@@ -50,7 +50,8 @@ class GeometryProbe(Reducer):
 
     `arrays` has one row per prompt: ``geometry_prompt``, ``geometry_tokens``, and for each name of
     `flowscope.markov.QUANTITIES` an array ``geometry_NAME`` of shape ``[prompts, layers, heads]``,
-    NaN where a head has no such number. `because` says why, by layer (from 0).
+    NaN where a head has no such number. `because` says why, by layer (from 0); `crossed` are the
+    layers that attend to another sequence too, which has no chain.
 
     Parameters
     ----------
@@ -83,6 +84,7 @@ class GeometryProbe(Reducer):
         self._tokens: NDArray[np.int64] = np.zeros(0, np.int64)
         self._found: dict[int, NDArray[np.float64]] = {}
         self.because: dict[int, str] = {}
+        self.crossed: set[int] = set()
 
     def begin(self, prompts: NDArray[np.int64], mask: Tensor) -> None:
         """A batch starts: the prompt of each row, and which positions count."""
@@ -92,6 +94,8 @@ class GeometryProbe(Reducer):
     def update(self, call: AttentionCall) -> None:
         """One attention call of the chain of blocks; the first of a block counts."""
         layer = call.site.index
+        if call.cross:
+            self.crossed.add(layer)
         if layer in self._found:
             return
         refused = self_attention(call)

@@ -68,7 +68,8 @@ def furthest(source: Source) -> str | Unavailable:
     if not known:
         return Unavailable("no head of this run has an entropy production")
     best = frame.iloc[sorted(known, key=lambda k: -values[k])[:TOP]]
-    names = ["entropy production", "random weights", "label", "steps to tell", *_SHOWN.values()]
+    names = ["entropy production", "random weights", "keys permuted", "label", "steps to tell"]
+    names += _SHOWN.values()
     heading = "".join(f'<th scope="col">{name}</th>' for name in ("layer, head", *names))
     return (
         '<div class="scroll" tabindex="0" role="region" '
@@ -84,6 +85,7 @@ def _furthest_row(row: pd.DataFrame) -> str:
     cells = [
         _with_bounds(row, "entropy_production"),
         numeral(column(row, "entropy_production_random")[0]),
+        numeral(column(row, "entropy_production_permuted")[0]),
         words(row, "label")[0],
         numeral(column(row, "steps_to_tell")[0]),
         *(numeral(column(row, name)[0]) for name in _SHOWN),

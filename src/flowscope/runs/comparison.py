@@ -64,8 +64,15 @@ def compared(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -
     Raises
     ------
     InvalidInputError
-        When the runs share no statistic (one abstained from the output), or have no prompts.
+        When the runs share no statistic (one abstained from the output), or one is no audit.
     """
+    for run in (first, second):
+        config = run.read_manifest().config_resolved
+        if not isinstance(config, Unavailable) and config.get("command", "audit") != "audit":
+            raise InvalidInputError(
+                f"{run.folder} is a reading of {config['command']}, and compare reads audits. Its "
+                "tables have the same columns in every run: compare tables/geometry.csv."
+            )
     a, b = (run.read_arrays("prompts") for run in (first, second))
     shared = [name for name in _STATISTICS if name in a and name in b]
     if not shared:

@@ -66,6 +66,8 @@ class Geometer:
         """Measure, judge, write."""
         refuse_broken_weights(self._loaded.model)
         reading = self._read(self._loaded, None, "heads", self._writer.run)
+        if reading.crossed:
+            self._writer.note(Measurement.abstained("cross-attention", _crossed(reading.crossed)))
         references = self._references()
         table = self._table(reading, references)
         self._writer.put("geometry", table)
@@ -235,6 +237,14 @@ class Geometer:
             self._writer.note(Measurement.abstained("dials", found.reason))
         else:
             self._writer.put("dials", found)
+
+
+def _crossed(layers: int) -> str:
+    return (
+        f"{layers} layers attend to another sequence too: its queries and keys are not the same "
+        "tokens, so there is no diagonal and no chain; only a bridge "
+        "(flowscope.markov.kernel_bridge) applies"
+    )
 
 
 def _first(reading: HeadReading | Unavailable, few: int) -> HeadReading | Unavailable:

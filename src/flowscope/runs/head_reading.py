@@ -31,10 +31,13 @@ class HeadReading:
         Those of `GeometryProbe`, one row per prompt.
     because
         Why heads of a layer (from 0) have no number, where they have none.
+    crossed
+        Layers that attend to another sequence too.
     """
 
     arrays: Arrays
     because: dict[int, str]
+    crossed: int = 0
 
 
 @torch.no_grad()
@@ -141,7 +144,7 @@ class _Listener:
         arrays = self._probe.arrays()
         self._probe.clear()
         because = {str(layer): reason for layer, reason in self._probe.because.items()}
-        return arrays, {"because": because}
+        return arrays, {"because": because, "crossed": sorted(self._probe.crossed)}
 
 
 def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> HeadReading:
@@ -153,4 +156,5 @@ def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> HeadReading:
         reason = next(iter(because.values()), "no attention call was seen on its chain of blocks")
         raise UnsupportedModelError(f"No head of this model has a chain: {reason}.")
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return HeadReading(arrays=arrays, because=because)
+    crossed = {layer for _, meta in done for layer in meta["crossed"]}
+    return HeadReading(arrays=arrays, because=because, crossed=len(crossed))

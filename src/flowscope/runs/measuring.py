@@ -80,15 +80,21 @@ def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
     """The same architecture with random weights, on the same device and in the same dtype."""
     from transformers import PreTrainedModel
 
-    if not isinstance(model, PreTrainedModel):
-        return Unavailable("only a transformers configuration can be initialised anew")
+    again = getattr(type(model), "from_config", None)  # models of diffusers are made by it
+    if not isinstance(model, PreTrainedModel) and (again is None or not hasattr(model, "config")):
+        return Unavailable("only a model with a configuration can be initialised anew")
     parameter = next(model.parameters())
     if parameter.is_meta:
         return Unavailable("the weights are off-loaded")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        twin: nn.Module = type(model)(copy.deepcopy(model.config))
-    return twin.to(parameter.device, parameter.dtype).eval()
+        config = copy.deepcopy(model.config)
+        transformer = isinstance(model, PreTrainedModel)
+        twin: nn.Module = type(model)(config) if transformer or again is None else again(config)
+    twin = twin.to(parameter.device)
+    if next(twin.parameters()).dtype != parameter.dtype:
+        twin = twin.to(parameter.dtype)
+    return twin.eval()
 
 
 class _Instruments:

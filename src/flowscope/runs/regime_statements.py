@@ -7,6 +7,7 @@ this package measured beside them.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -41,6 +42,7 @@ def regime_statement_table(run: Run) -> pd.DataFrame:
         reading.steady,
         reading.causal,
         reading.training,
+        reading.directions,
         reading.flux_dial,
         reading.reversible_dial,
     ]
@@ -269,17 +271,27 @@ class _Reading:
         )  # fmt: skip
 
     def training(self) -> Statement:
-        item = "added: training and entropy production"
-        says = "trained heads are further from equilibrium than random weights"
-        rule = "interval of the difference of medians above 0 (verdict M1)"
-        verdict = self._verdicts.get("M1")
+        told = self._judged(
+            "M1", "added: training and entropy production",
+            "trained heads are further from equilibrium than random weights",
+        )  # fmt: skip
+        return replace(told, measured=told.measured + self._without_scale())
+
+    def directions(self) -> Statement:
+        return self._judged(
+            "M2", "added: the two directions",
+            "heads are further from equilibrium than rows as peaked that do not agree",
+        )  # fmt: skip
+
+    def _judged(self, name: str, item: str, says: str) -> Statement:
+        rule = f"interval of the difference of medians above 0 (verdict {name})"
+        verdict = self._verdicts.get(name)
         if verdict is None or verdict.statistic.status != "ok":
             return _silent(item, _ADDED, says, rule)
         known = isinstance(verdict.interval, Interval)
         sides: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
         return Statement(
-            item=item, where=_ADDED, says=says, rule=rule,
-            measured=verdict.because + self._without_scale(),
+            item=item, where=_ADDED, says=says, rule=rule, measured=verdict.because,
             agrees=sides.get(verdict.decision, "cannot be told" if known else "not measured"),
         )  # fmt: skip
 
