@@ -6,7 +6,7 @@ one JSON document is on standard output and nothing else; progress and warnings 
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,7 +28,7 @@ from flowscope.cli.frame import (
     Text,
     Tokens,
     app,
-    progress,
+    reported,
     starting,
     told,
 )
@@ -39,9 +39,6 @@ from flowscope.cli.showing import (
     show_examination,
     show_heads,
 )
-
-if TYPE_CHECKING:
-    from flowscope.runs import Audit
 
 __all__ = ["main"]
 
@@ -129,7 +126,11 @@ def audit(
         "seed": seed,
     }
     with told(as_json):
-        found = _audited(given, overrides, config)
+        with starting():
+            from flowscope.runs import AuditConfig, audited
+
+            settings = AuditConfig.resolved(given, overrides or (), config)
+        found = reported(lambda advance: audited(settings, advance))
         document = found.to_json()
     if as_json:
         print(json.dumps(document, ensure_ascii=False))
@@ -137,19 +138,6 @@ def audit(
         show_audit(found)
     abstained = all(v["decision"] == "abstains" for v in document["verdicts"])
     raise typer.Exit(ABSTAINED if abstained else DONE)
-
-
-def _audited(given: dict[str, Any], overrides: list[str] | None, file: Path | None) -> "Audit":
-    with starting():
-        from flowscope.runs import AuditConfig, audited
-
-        config = AuditConfig.resolved(given, overrides or (), file)
-    with progress() as advance:
-        found = audited(config, advance)
-        advance("report", 0, 1)
-        found.report()
-        advance("report", 1, 1)
-    return found
 
 
 @app.command()
@@ -195,11 +183,7 @@ def heads(
             from flowscope.runs import HeadsConfig, heads_of
 
             settings = HeadsConfig.resolved(given, overrides or (), config)
-        with progress() as advance:
-            found = heads_of(settings, advance)
-            advance("report", 0, 1)
-            found.report()
-            advance("report", 1, 1)
+        found = reported(lambda advance: heads_of(settings, advance))
         document = found.to_json()
     if as_json:
         print(json.dumps(document, ensure_ascii=False))
@@ -211,7 +195,7 @@ def heads(
 
 @app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help="Which experiment, e.g. track_t.")],
+    study: Annotated[str, typer.Argument(help="track_t or diffusion_attention.")],
     model: Model = None,
     as_json: Json = False,
     overrides: Overrides = None,
@@ -231,13 +215,8 @@ def reproduce(
     with told(as_json):
         with starting():
             from flowscope.runs import reproduce as run
-        with progress() as advance:
-            found = run(
-                study, model, progress=advance, file=config, overrides=overrides or (), **reading
-            )
-            advance("report", 0, 1)
-            found.report()
-            advance("report", 1, 1)
+        given: dict[str, Any] = {"file": config, "overrides": overrides or (), **reading}
+        found = reported(lambda advance: run(study, model, progress=advance, **given))
         document = found.to_json()
     if as_json:
         print(json.dumps(document, ensure_ascii=False))

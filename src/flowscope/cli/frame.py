@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,9 @@ from rich.progress import (
 )
 
 from flowscope.errors import FlowscopeError
+
+if TYPE_CHECKING:
+    from flowscope.runs import Audit, Heads, Reproduction
 
 __all__ = [
     "ABSTAINED",
@@ -39,11 +42,13 @@ __all__ = [
     "Tokens",
     "app",
     "progress",
+    "reported",
     "starting",
     "told",
 ]
 
 DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
+Found = TypeVar("Found", "Audit", "Heads", "Reproduction")
 app = typer.Typer(
     name="flowscope",
     help="Read any transformer or diffusion model as a discretised entropic-transport flow.",
@@ -121,3 +126,13 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
             bars.update(tasks[stage], completed=done)
 
         yield advance
+
+
+def reported(job: Callable[[Callable[[str, int, int], None]], Found]) -> Found:
+    """Run a job under progress bars and write its report."""
+    with progress() as advance:
+        found = job(advance)
+        advance("report", 0, 1)
+        found.report()
+        advance("report", 1, 1)
+    return found

@@ -24,9 +24,8 @@ refused.
 
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -35,6 +34,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError
+from flowscope.levers.replacement import Replacement
 from flowscope.levers.selection import (
     Selection,
     counted_queries,
@@ -47,7 +47,7 @@ from flowscope.levers.selection import (
     under_mask,
     unmasked_logits,
 )
-from flowscope.tap import AttentionCall, Site, Tap
+from flowscope.tap import AttentionCall, Site
 from flowscope.transport.iterations import (
     column_error,
     even_columns,
@@ -95,29 +95,19 @@ class AttentionChange:
     queries: int
 
 
-class TransportAttention:
+class TransportAttention(Replacement):
     """A model with transport attention, for as long as the ``with`` block lasts.
 
     Made by `transport_attention`. `summary` and `table` tell what was changed.
     """
 
     def __init__(self, model: nn.Module, rule: "_Rule", selection: Selection) -> None:
-        self._tap = Tap(model)
-        self._rule, self._selection = rule, selection
-        self._undo = ExitStack()
+        super().__init__(model, selection, idle=not rule.iterations)
+        self._rule = rule
         self._sums: dict[Site, _Sums] = {}
-        self._known = False
 
-    def __enter__(self) -> Self:
-        # Without iterations nothing is listened to: every model stays bitwise itself.
-        if self._rule.iterations:
-            self._undo.enter_context(self._tap)
-            self._sums, self._known = {}, False
-            self._tap.on_attention(self._replacement)
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._undo.close()
+    def _forget(self) -> None:
+        self._sums = {}
 
     def summary(self) -> tuple[AttentionChange, ...]:
         """What was changed so far, one record per attention call of the model, in call order."""
@@ -136,12 +126,7 @@ class TransportAttention:
         measured = ["total_variation", "column_error", "softmax_column_error"]
         return pd.DataFrame(lines, columns=["chain", "layer", "call", "head", *measured])
 
-    def _replacement(self, call: AttentionCall) -> Tensor | None:
-        if not self._known:  # the anatomy is there from the first call on
-            self._selection.refuse_absent(self._tap.anatomy)
-            self._known = True
-        if not self._selection.takes(call):
-            return None
+    def _replaced(self, call: AttentionCall) -> Tensor:
         refuse_cached(call, "Column sums need every query of the sequence")
         heads = self._selection.heads_of(call)
         chosen = restricted(call, heads)

@@ -27,9 +27,7 @@ to a constant).
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self
 
 import pandas as pd
 import torch
@@ -38,6 +36,7 @@ from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError
 from flowscope.levers.perturbation import centred, random_change
+from flowscope.levers.replacement import Replacement
 from flowscope.levers.selection import (
     Selection,
     counted_queries,
@@ -51,7 +50,7 @@ from flowscope.levers.selection import (
     unmasked_logits,
 )
 from flowscope.markov.dials import degree_tilt, dialled_logits, operator_square
-from flowscope.tap import AttentionCall, Site, Tap
+from flowscope.tap import AttentionCall, Site
 
 __all__ = ["GeometryAttention", "GeometryChange", "geometry_attention"]
 
@@ -83,29 +82,20 @@ class GeometryChange:
     queries: int
 
 
-class GeometryAttention:
+class GeometryAttention(Replacement):
     """A model with its geometry dialled, for as long as the ``with`` block lasts.
 
     Made by `geometry_attention`. `summary` and `table` tell what was changed.
     """
 
     def __init__(self, model: nn.Module, dials: "_Dials", selection: Selection) -> None:
-        self._tap = Tap(model)
-        self._dials, self._selection = dials, selection
-        self._undo = ExitStack()
+        never = "Cross-attention has no diagonal and is never dialled."
+        super().__init__(model, selection, idle=dials.at_rest, never=never)
+        self._dials = dials
         self._sums: dict[Site, _Sums] = {}
-        self._known = False
 
-    def __enter__(self) -> Self:
-        # At rest nothing is listened to: every model stays bitwise itself.
-        if not self._dials.at_rest:
-            self._undo.enter_context(self._tap)
-            self._sums, self._known = {}, False
-            self._tap.on_attention(self._replacement)
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._undo.close()
+    def _forget(self) -> None:
+        self._sums = {}
 
     def summary(self) -> tuple[GeometryChange, ...]:
         """What was changed so far, one record per attention call of the model, in call order."""
@@ -122,12 +112,7 @@ class GeometryAttention:
         names = ["chain", "layer", "call", "head", "norm", "total_variation", "queries"]
         return pd.DataFrame(lines, columns=names)
 
-    def _replacement(self, call: AttentionCall) -> Tensor | None:
-        if not self._known:  # the anatomy is there from the first call on
-            self._refuse_absent()
-            self._known = True
-        if not self._selection.takes(call):
-            return None
+    def _replaced(self, call: AttentionCall) -> Tensor:
         refuse_cached(call, "The sectors of W_ij need W_ji and W_jj, so the queries of all tokens")
         heads = self._selection.heads_of(call)
         with torch.autocast(call.q.device.type, enabled=False):
@@ -135,14 +120,6 @@ class GeometryAttention:
         self._sums.setdefault(call.site, _Sums(heads)).add(parts)
         changed = torch.cat([part.output for part in parts], -3).to(call.v.dtype)
         return merged(call, changed, heads, torch.cat([part.counted for part in parts], -2))
-
-    def _refuse_absent(self) -> None:
-        try:
-            self._selection.refuse_absent(self._tap.anatomy)
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{error} Cross-attention has no diagonal and is never dialled."
-            ) from error
 
     def _part(self, call: AttentionCall, heads: tuple[int, ...]) -> "_Part":
         """Some heads of a call, written out."""
