@@ -270,7 +270,7 @@ def refuse_loners(log_degree: Float[Tensor, "*batch N"]) -> Float[Tensor, "*batc
 def log_degrees(
     scores: ScoreTiles, beta: float = 1.0, *, loops: bool = True, potentials: Tensor | None = None
 ) -> Float[Tensor, "N"]:
-    r"""Logarithms of the degrees, $\log\sum_j e^{-\beta D_{ij} - c_i - c_j}$, by panels of rows.
+    r"""Logarithms of the degrees, $\log\sum_j e^{-\beta D_{ij} - c_i - c_j}$, tile by tile.
 
     Parameters
     ----------
@@ -295,14 +295,14 @@ def log_degrees(
     tensor([1.3679, 1.3679])
     """
     exponents = scores.exponents(_rate(beta), _offset(scores, beta, potentials))
-    height = max(1, _SIDE * _SIDE // scores.N)
-    parts = []
-    for rows in _spans(scores.N, height):
-        E = exponents(rows, slice(None))
-        if not loops:
-            E.diagonal(rows.start).fill_(-torch.inf)
-        parts.append(E.logsumexp(-1))
-    return refuse_loners(torch.cat(parts))
+    found = torch.full_like(scores.diagonal, -torch.inf)
+    for rows in _spans(scores.N, _SIDE):
+        for columns in _spans(scores.N, _SIDE):
+            E = exponents(rows, columns)
+            if rows == columns and not loops:
+                E.fill_diagonal_(-torch.inf)
+            found[rows] = torch.logaddexp(found[rows], E.logsumexp(-1))
+    return refuse_loners(found)
 
 
 def apply_kernel(
