@@ -197,7 +197,7 @@ def test_only_the_chosen_heads_are_changed(name):
     every, some, own = [], [], []
     for heads, keep in ((None, every), ([3, 1], some)):
         acting = lever(model, layers=[0], heads=heads, **kinds)
-        replace = acting._replacement
+        replace = acting._listen
 
         def kept(call, replace=replace, keep=keep):
             answer = replace(call)
@@ -206,7 +206,7 @@ def test_only_the_chosen_heads_are_changed(name):
                 own.append(call.output())
             return answer
 
-        acting._replacement = kept
+        acting._listen = kept
         with acting:
             output(model, batch)
     torch.testing.assert_close(some[0][:, [1, 3]], every[0][:, [1, 3]])
@@ -383,8 +383,8 @@ def test_dropout_of_attention_is_honoured():
     for training in (False, True):
         model.train(training)
         acting = transport_attention(model, kind="sinkhorn", iterations=4)
-        replace, draws = acting._replacement, []
-        acting._replacement = lambda call, r=replace, d=draws: d.append(r(call)) or d[-1]
+        replace, draws = acting._listen, []
+        acting._listen = lambda call, r=replace, d=draws: d.append(r(call)) or d[-1]
         with acting, torch.no_grad():
             for _ in range(400 if training else 1):
                 torch.manual_seed(len(draws))

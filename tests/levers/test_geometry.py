@@ -324,7 +324,7 @@ def logits_under(model, batch, **options):
     """
     kept = {}
     acting = geometry_attention(model, layers=[0], **options)
-    replace = acting._replacement
+    replace = acting._listen
 
     def listener(call):
         if call.site.index == 0:
@@ -332,7 +332,7 @@ def logits_under(model, batch, **options):
             kept["new"] = replace(dataclasses.replace(call, v=eye)).log()
             kept["old"] = call.logits()
 
-    acting._replacement = listener
+    acting._listen = listener
     with acting:
         output(model, batch)
     visible = kept["old"] > -9e3
@@ -399,7 +399,7 @@ def test_only_the_chosen_heads_and_layers_are_changed(name):
     kept = {}
     for heads in (None, (3, 1)):
         acting = geometry_attention(model, flux=0.0, layers=[1], heads=heads, **kinds)
-        replace = acting._replacement
+        replace = acting._listen
 
         def keep(call, replace=replace, heads=heads):
             answer = replace(call)
@@ -407,7 +407,7 @@ def test_only_the_chosen_heads_and_layers_are_changed(name):
                 kept[heads] = answer, call.output()
             return answer
 
-        acting._replacement = keep
+        acting._listen = keep
         with acting:
             output(model, batch)
         assert set(acting.table["layer"]) == {1}
@@ -516,8 +516,8 @@ def test_dropout_of_attention_is_honoured():
     for training in (False, True):
         model.train(training)
         acting = geometry_attention(model, flux=0.0)
-        replace, draws = acting._replacement, []
-        acting._replacement = lambda call, r=replace, d=draws: d.append(r(call)) or d[-1]
+        replace, draws = acting._listen, []
+        acting._listen = lambda call, r=replace, d=draws: d.append(r(call)) or d[-1]
         with acting, torch.no_grad():
             for _ in range(300 if training else 1):
                 torch.manual_seed(len(draws))

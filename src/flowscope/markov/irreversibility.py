@@ -72,7 +72,7 @@ def net_flow(kernel: Tensor | ArrayLike, law: Tensor | ArrayLike) -> Float[Tenso
 
     Examples
     --------
-    >>> net_flow([[0.5, 0.5], [0.0, 1.0]], None)
+    >>> net_flow([[0.5, 0.5], [0.0, 1.0]], [0.5, 0.5])
     tensor([ 0.2500, -0.2500], dtype=torch.float64)
     """
     P = wide_kernel(kernel)
@@ -178,7 +178,7 @@ def entropy_production(
     Examples
     --------
     >>> ring = [[0.0, 0.75, 0.25], [0.25, 0.0, 0.75], [0.75, 0.25, 0.0]]
-    >>> entropy_production(ring, None)  # (p − q) log(p/q)
+    >>> entropy_production(ring, [1 / 3, 1 / 3, 1 / 3])  # (p − q) log(p/q)
     tensor(0.5493, dtype=torch.float64)
     """
     P = wide_kernel(kernel)
@@ -222,7 +222,7 @@ def flux_production(
     Examples
     --------
     >>> W = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-    >>> flux_production(W, 1.0, None)
+    >>> flux_production(W, 1.0, torch.full((3,), 1 / 3, dtype=torch.float64))
     tensor(0.3642, dtype=torch.float64)
     """
     W = as_scores(scores).double()
