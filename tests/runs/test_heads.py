@@ -208,6 +208,13 @@ def test_bad_settings_are_sentences(settings, sentence, tmp_path):
         fs.heads(texts=TEXTS[:1], out=tmp_path / "run", tokens=8, controls=False, **settings)
 
 
+def test_two_tokens_are_enough(tmp_path):
+    found = fs.heads(texts=["a b"], out=tmp_path / "run", tokens=2, dials=False, controls=False)
+    assert found.table["entropy_production"].max() < 1e-5  # two tokens have no cycle
+    assert found.run.read_arrays("portrait")["diffusion"].shape == (14, 8, 2, 2)
+    assert found.report().is_file()
+
+
 def test_two_readings_of_heads_are_not_compared_as_audits(heads):
     from flowscope.runs import compared
 

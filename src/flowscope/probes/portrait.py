@@ -116,6 +116,13 @@ def _drawn(part: HeadLogits, chain: ChainKind, damping: float, charge: float) ->
     if part.mutual or not part.biased:
         scores = (part.own if part.mutual else part.free).double()
         turned = magnetic_map(scores, charge=charge, coordinates=1).vectors[..., 0]
-        found["diffusion"] = diffusion_map(scores, coordinates=2).coordinates
+        found["diffusion"] = _plane(scores)
         found["magnetic"] = torch.stack([turned.real, turned.imag], -1)
     return found
+
+
+def _plane(scores: Tensor) -> Tensor:
+    """Two coordinates of the diffusion map; two tokens have only one, the other is zero."""
+    wanted = min(2, scores.shape[-1] - 1)
+    found = diffusion_map(scores, coordinates=wanted).coordinates
+    return torch.nn.functional.pad(found, (0, 2 - wanted))
