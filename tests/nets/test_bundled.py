@@ -13,8 +13,7 @@ from flowscope.runs.batches import packaged_texts
 
 
 def test_the_bundled_language_model_is_listed_and_intact():
-    (model,) = bundled_models()
-    assert model.name == "language"
+    model = {m.name: m for m in bundled_models()}["language"]
     assert model.layers >= 12
     assert 4e6 < model.parameters < 6e6
     assert bundled_path() == model.path
@@ -59,5 +58,23 @@ def test_damaged_weights_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
     with pytest.raises(LoadError, match="installation is damaged"):
         bundled_path()
-    with pytest.raises(LoadError, match="No bundled model is named 'image'"):
+    with pytest.raises(LoadError, match="No bundled model is named 'film'"):
+        bundled_path("film")
+
+
+def test_the_bundled_diffusion_transformer_is_listed_and_intact():
+    model = {m.name: m for m in bundled_models()}["image"]
+    assert model.layers >= 16
+    assert bundled_path("image") == model.path
+    assert sum((model.path / file).stat().st_size for file in model.weights) <= 32e6
+    loaded = load(bundled_path("image"))
+    assert loaded.kind == "diffusion"
+    assert sum(p.numel() for p in loaded.model.parameters()) == model.parameters
+
+
+def test_a_missing_shard_is_refused(tmp_path, monkeypatch):
+    shutil.copytree(bundled_path("image"), tmp_path / "image")
+    next((tmp_path / "image" / "transformer").glob("*00002*.safetensors")).unlink()
+    monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
+    with pytest.raises(LoadError, match="installation is damaged"):
         bundled_path("image")

@@ -262,6 +262,6 @@ def models() -> None:
 
         for model in bundled_models():
             print(
-                f"{model.name}: {model.layers} layers, {model.parameters:,} parameters, held-out "
-                f"perplexity {model.perplexity:.1f}"
+                f"{model.name}: {model.layers} layers, {model.parameters:,} parameters, "
+                f"{model.quality}"
             )

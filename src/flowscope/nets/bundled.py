@@ -2,25 +2,30 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from flowscope.errors import LoadError
 
 __all__ = ["Bundled", "bundled_models", "bundled_path"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Bundled:
-    """One bundled model: what it is and how well it does (held-out perplexity per token)."""
+    """One bundled model: what it is and, in words, how well it does.
+
+    ``weights`` maps each file of weights, relative to ``path``, to its recorded sha256.
+    """
 
     name: str
     path: Path
     parameters: int
     layers: int
-    perplexity: float
-    sha256: str
+    quality: str
+    weights: Mapping[str, str]
 
 
 def bundled_models() -> tuple[Bundled, ...]:
@@ -35,15 +40,22 @@ def bundled_models() -> tuple[Bundled, ...]:
                 path=record.parent,
                 parameters=int(content["parameters"]),
                 layers=int(content["options"]["layers"]),
-                perplexity=float(content["heldout"]["all"]["model"]["per_token"]),
-                sha256=str(content["sha256"]),
+                quality=_quality(content),
+                weights=content.get("weights") or {"model.safetensors": content["sha256"]},
             )
         )
     return tuple(found)
 
 
+def _quality(record: Mapping[str, Any]) -> str:
+    if "heldout" in record:
+        return f"held-out perplexity {record['heldout']['all']['model']['per_token']:.1f}"
+    judged = record["evaluation"]["ddpm_100"]["class_accuracy"]
+    return f"{judged:.1%} of its samples are read as the class that was asked"
+
+
 def bundled_path(name: str = "language") -> Path:
-    """The folder of a bundled model, its weights checked against their recorded hash.
+    """The folder of a bundled model, its weights checked against their recorded hashes.
 
     Raises
     ------
@@ -54,10 +66,12 @@ def bundled_path(name: str = "language") -> Path:
     if name not in known:
         raise LoadError(f"No bundled model is named {name!r}; there are {sorted(known)}.")
     model = known[name]
-    found = hashlib.sha256((model.path / "model.safetensors").read_bytes()).hexdigest()
-    if found != model.sha256:
-        raise LoadError(
-            f"The weights of the bundled model {name!r} have sha256 {found[:12]}…, recorded is "
-            f"{model.sha256[:12]}…: the installation is damaged. Install flowscope again."
-        )
+    for file, recorded in model.weights.items():
+        weights = model.path / file
+        found = hashlib.sha256(weights.read_bytes()).hexdigest() if weights.is_file() else "none"
+        if found != recorded:
+            raise LoadError(
+                f"The weights of the bundled model {name!r} have sha256 {found[:12]}…, recorded is "
+                f"{recorded[:12]}… ({file}): the installation is damaged. Install flowscope again."
+            )
     return model.path

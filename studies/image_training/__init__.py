@@ -1,0 +1,1 @@
+"""How the bundled diffusion transformer and its image encoder are made."""
