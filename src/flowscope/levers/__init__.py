@@ -5,6 +5,7 @@ from flowscope.levers.attention import (
     TransportAttention,
     transport_attention,
 )
+from flowscope.levers.coupling import CouplingChange, ReplicaCoupling, couple
 from flowscope.levers.geometry import (
     GeometryAttention,
     GeometryChange,
@@ -14,9 +15,12 @@ from flowscope.levers.refinement import refined
 
 __all__ = [
     "AttentionChange",
+    "CouplingChange",
     "GeometryAttention",
     "GeometryChange",
+    "ReplicaCoupling",
     "TransportAttention",
+    "couple",
     "geometry_attention",
     "refined",
     "transport_attention",

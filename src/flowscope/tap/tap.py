@@ -77,6 +77,7 @@ class Tap:
         self._nested = self._passes = 0
         self._anatomy: Anatomy | None = None
         self._hooked: set[str] = set()
+        self._stamp: _Stamp | None = None
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -171,7 +172,9 @@ class Tap:
 
     def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Anatomy:
         given = frozenset(name for name, value in kwargs.items() if value is not None)
-        key = (_fingerprint(self._root), self._backends, self._paths, len(args), given)
+        if self._stamp is None or not self._stamp.holds():
+            self._stamp = _Stamp(self._root)
+        key = (self._stamp.fingerprint, self._backends, self._paths, len(args), given)
         known = _KNOWN.setdefault(self._root, {})
         if key not in known:
             # Old entries hold replaced parameters alive; a handful is enough for any real use.
@@ -235,10 +238,26 @@ def _block_paths(root: nn.Module, blocks: str | Sequence[str]) -> tuple[str, ...
     return tuple(f"{blocks}.{name}" for name, _ in module.named_children()) if lists else (blocks,)
 
 
-def _fingerprint(root: nn.Module) -> int:
-    """Changes when a module or parameter is swapped, or when the mode changes."""
-    modules = [(name, id(m), m.training) for name, m in root.named_modules()]
-    return hash((*modules, *(id(p) for p in root.parameters())))
+class _Stamp:
+    """A model as it is: no longer valid when a module or parameter is swapped or the mode changes.
+
+    Asked before every pass, so that the check is made without walking the tree anew.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self._parts = [(module, *_contents(module)) for module in root.modules()]
+        names = tuple(name for name, _ in root.named_modules())
+        contents = tuple((id(m), t, tuple(c), tuple(p)) for m, t, c, p in self._parts)
+        self.fingerprint = hash((names, contents))
+
+    def holds(self) -> bool:
+        """Whether nothing has changed since."""
+        return all(_contents(m) == (t, c, p) for m, t, c, p in self._parts)
+
+
+def _contents(module: nn.Module) -> tuple[bool, list[int], list[int]]:
+    children, parameters = module._modules.values(), module._parameters.values()
+    return module.training, [*map(id, children)], [*map(id, parameters)]
 
 
 def _refuse_silence(observed: ForwardPass) -> None:
