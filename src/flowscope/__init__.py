@@ -9,17 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flowscope import flows, levers, markov, nets, records, simplex, tap, transport
+    from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
+    from flowscope.levers import couple
     from flowscope.runs import (
         Audit,
         Heads,
         Loaded,
         Reproduction,
+        Sync,
         audit,
         doctor,
         heads,
         load,
         reproduce,
+        sync,
     )
     from flowscope.tap import Tap
 
@@ -29,9 +32,11 @@ __all__ = [
     "Heads",
     "Loaded",
     "Reproduction",
+    "Sync",
     "Tap",
     "__version__",
     "audit",
+    "couple",
     "doctor",
     "flows",
     "heads",
@@ -40,8 +45,10 @@ __all__ = [
     "markov",
     "nets",
     "records",
+    "replica",
     "reproduce",
     "simplex",
+    "sync",
     "tap",
     "transport",
 ]
@@ -52,14 +59,26 @@ _RUNS = (
     "Heads",
     "Loaded",
     "Reproduction",
+    "Sync",
     "audit",
     "doctor",
     "heads",
     "load",
     "reproduce",
+    "sync",
 )
-_HOME = {"Tap": "tap"} | dict.fromkeys(_RUNS, "runs")
-_PACKAGES = {"flows", "levers", "markov", "nets", "records", "simplex", "tap", "transport"}
+_HOME = {"Tap": "tap", "couple": "levers"} | dict.fromkeys(_RUNS, "runs")
+_PACKAGES = {
+    "flows",
+    "levers",
+    "markov",
+    "nets",
+    "records",
+    "replica",
+    "simplex",
+    "tap",
+    "transport",
+}
 
 
 def __getattr__(name: str) -> Any:

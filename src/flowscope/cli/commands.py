@@ -38,6 +38,7 @@ from flowscope.cli.showing import (
     show_comparison,
     show_examination,
     show_heads,
+    show_sync,
 )
 
 __all__ = ["main"]
@@ -194,8 +195,65 @@ def heads(
 
 
 @app.command()
+def sync(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A pipeline folder or a hub id; the bundled DiT if none."),
+    ] = None,
+    as_json: Json = False,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    couplings: Annotated[
+        str | None,
+        typer.Option(metavar="G,G,…", help="Coupling strengths in [0, 1] (default: .1,.5,1)."),
+    ] = None,
+    pairs: Annotated[int | None, typer.Option(help="Pairs of replicas (default: 8).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Reverse steps (default: 16).")] = None,
+    labels: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Classes by number (default: 0).")
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Folder of an image model that compares outcomes.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Folder of the schedule, where the model brings none.")
+    ] = None,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    seed: Seed = None,
+) -> None:
+    """Show when two coupled generations of MODEL commit, at which scale and in which layer.
+
+    Two replicas share their attention with strength g up to a step and are then let go. Writes a
+    run folder with commitment times, the internal gap beside its null, and report.html; a run that
+    was interrupted is taken up where it stopped. The defaults are a small run (8 pairs): its
+    intervals are wide. Exit code 3 when every verdict abstains.
+    """
+    given = {"model": model, "pairs": pairs, "steps": steps, "encoder": encoder}
+    given |= {"scheduler": scheduler, "out": out, "device": device, "dtype": dtype, "seed": seed}
+    with told(as_json):
+        with starting():
+            from flowscope.runs import SyncConfig, sync_of
+
+            lists = {"couplings": couplings, "labels": labels}
+            listed = [f"{name}=[{values}]" for name, values in lists.items() if values is not None]
+            settings = SyncConfig.resolved(given, [*listed, *(overrides or ())], config)
+        found = reported(lambda advance: sync_of(settings, advance))
+        document = found.to_json()
+    if as_json:
+        print(json.dumps(document, ensure_ascii=False))
+    else:
+        show_sync(document)
+    abstained = all(v["decision"] == "abstains" for v in document["verdicts"])
+    raise typer.Exit(ABSTAINED if abstained else DONE)
+
+
+@app.command()
 def reproduce(
-    study: Annotated[str, typer.Argument(help="track_t or diffusion_attention.")],
+    study: Annotated[
+        str, typer.Argument(help="track_t, diffusion_attention or synchronization_gap.")
+    ],
     model: Model = None,
     as_json: Json = False,
     overrides: Overrides = None,

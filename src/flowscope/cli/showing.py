@@ -9,10 +9,18 @@ from rich.table import Table
 if TYPE_CHECKING:
     from flowscope.runs import Audit, Comparison, Examination
 
-__all__ = ["show_audit", "show_claims", "show_comparison", "show_examination", "show_heads"]
+__all__ = [
+    "show_audit",
+    "show_claims",
+    "show_comparison",
+    "show_examination",
+    "show_heads",
+    "show_sync",
+]
 
 _COLOURS = {"holds": "green", "fails": "red", "abstains": "yellow"}
 _FURTHEST = 10
+_MANY_PAIRS = 16
 
 
 def show_audit(found: "Audit") -> None:
@@ -40,9 +48,13 @@ def show_claims(document: dict[str, Any]) -> None:
     """What a source says beside what was measured."""
     console = Console()
     measured = document["measured"]
+    amount = (
+        f"{measured['pairs']} pairs, {measured['steps']} steps"
+        if "pairs" in measured
+        else f"{measured['prompts']} prompts, {measured['tokens']} tokens"
+    )
     console.print(
-        f"[bold]{escape(document['study'])}[/] on [bold]{escape(document['model'])}[/]  "
-        f"{measured['prompts']} prompts, {measured['tokens']} tokens"
+        f"[bold]{escape(document['study'])}[/] on [bold]{escape(document['model'])}[/]  {amount}"
     )
     colours = {"yes": "green", "no": "red"}
     table = Table(box=None, padding=(0, 1), pad_edge=False)
@@ -139,3 +151,39 @@ def _furthest(heads: list[dict[str, Any]]) -> Table:
         place = (str(head["layer"]), str(head["head"]))
         table.add_row(*place, own, interval, *beside, head["label"])
     return table
+
+
+def show_sync(document: dict[str, Any]) -> None:
+    """The verdicts on the replicas, and when they commit."""
+    console = Console()
+    measured = document["measured"]
+    console.print(
+        f"[bold]{escape(document['model'])}[/]  {measured['pairs']} pairs, "
+        f"{measured['steps']} steps, {escape(', '.join(measured['classes']))}"
+    )
+    for verdict in document["verdicts"]:
+        colour = _COLOURS[verdict["decision"]]
+        said = f"[bold]{verdict['name']}[/] [{colour}]{verdict['decision']}[/]"
+        console.print(f"{said} {escape(verdict['because'])}")
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table.add_column("class", overflow="fold")
+    table.add_column("coupling", no_wrap=True)
+    for name in ("features", "coarse", "fine"):
+        table.add_column(f"τ {name}", justify="right", overflow="fold")
+    columns = (document["tau_spec"], document["tau_coarse"], document["tau_fine"])
+    for row, *others in zip(*columns, strict=True):
+        tied = "shared noise" if row["control"] else f"g = {row['g']:g}"
+        times = (escape(_time(found)) for found in (row, *others))
+        table.add_row(escape(row["class"]), tied, *times)
+    console.print(table)
+    console.print(f"steps of {measured['steps']}, 95 % intervals over pairs")
+    if measured["pairs"] < _MANY_PAIRS:
+        console.print(f"a small run: {measured['pairs']} pairs; --pairs 32 narrows the intervals")
+    console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+def _time(found: dict[str, Any]) -> str:
+    if found["interval"] is None:
+        return str(found["midpoint"])
+    low, high = found["interval"]
+    return f"{found['midpoint']:.1f} [{low:.1f}, {high:.1f}]"

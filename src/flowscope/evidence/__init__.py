@@ -18,6 +18,7 @@ from flowscope.evidence.gates import (
     not_measured,
 )
 from flowscope.evidence.irreversibility import Reference, judge_irreversibility
+from flowscope.evidence.replicas import judge_commitment_order, judge_internal_gap
 from flowscope.evidence.rotation import judge_rotation
 
 __all__ = [
@@ -26,7 +27,9 @@ __all__ = [
     "Reference",
     "SegmentEvidence",
     "judge_adequacy",
+    "judge_commitment_order",
     "judge_curvature",
+    "judge_internal_gap",
     "judge_irreversibility",
     "judge_locking",
     "judge_rotation",

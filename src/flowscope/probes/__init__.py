@@ -5,10 +5,12 @@ from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
 from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
 from flowscope.probes.depth import DepthProbe, Rows, pooled_readout, positions_readout
+from flowscope.probes.differences import DifferenceProbe
 from flowscope.probes.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.geometry import GeometryProbe
 from flowscope.probes.hidden import HiddenProbe
 from flowscope.probes.inputs import AttentionInputs
+from flowscope.probes.live_block import LiveBlock, live_block
 from flowscope.probes.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.response import Setting, altered, attention_output
@@ -20,10 +22,12 @@ __all__ = [
     "ChainKind",
     "CurvatureProbe",
     "DepthProbe",
+    "DifferenceProbe",
     "EvolutionProbe",
     "GeometryProbe",
     "HeadLogits",
     "HiddenProbe",
+    "LiveBlock",
     "LogitCoordinates",
     "LogitReadout",
     "PathProbe",
@@ -33,6 +37,7 @@ __all__ = [
     "altered",
     "attention_output",
     "head_logits",
+    "live_block",
     "pooled_readout",
     "positions_readout",
     "sampled_pairs",

@@ -3,13 +3,20 @@
 from flowscope.nets import bundled_models
 from flowscope.runs.audit import Audit, audit, audited, compared_folders, rebuilt
 from flowscope.runs.comparison import Comparison, compared
-from flowscope.runs.config import AuditConfig, Config, DoctorConfig, HeadsConfig
+from flowscope.runs.config import AuditConfig, Config, DoctorConfig, HeadsConfig, SyncConfig
 from flowscope.runs.doctor import Examination, Obstacle, doctor, examined
 from flowscope.runs.geometry import Heads, heads, heads_of
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Kind, Loaded, load, weight_hash
 from flowscope.runs.reproduction import Reproduction, reproduce
-from flowscope.runs.studies import DiffusionAttention, TrackT, studies, study_file
+from flowscope.runs.studies import (
+    DiffusionAttention,
+    SynchronizationGap,
+    TrackT,
+    studies,
+    study_file,
+)
+from flowscope.runs.sync import Sync, sync, sync_of
 
 __all__ = [
     "Audit",
@@ -25,6 +32,9 @@ __all__ = [
     "Loaded",
     "Obstacle",
     "Reproduction",
+    "Sync",
+    "SyncConfig",
+    "SynchronizationGap",
     "TrackT",
     "audit",
     "audited",
@@ -41,5 +51,7 @@ __all__ = [
     "sample_inputs",
     "studies",
     "study_file",
+    "sync",
+    "sync_of",
     "weight_hash",
 ]

@@ -21,7 +21,14 @@ from pydantic import (
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["AuditConfig", "Config", "DoctorConfig", "HeadsConfig", "ReadingConfig"]
+__all__ = [
+    "AuditConfig",
+    "Config",
+    "DoctorConfig",
+    "HeadsConfig",
+    "ReadingConfig",
+    "SyncConfig",
+]
 
 
 class Config(BaseModel):
@@ -150,6 +157,49 @@ class HeadsConfig(ReadingConfig):
     alpha: tuple[FiniteFloat, ...] = (1.0,)
     temperatures: tuple[PositiveFloat, ...] = (0.71, 1.41)
     squares: tuple[tuple[FiniteFloat, FiniteFloat], ...] = ((0.0, 1.0), (0.0, 0.0))
+
+
+class SyncConfig(Config):
+    """What ``flowscope sync`` takes.
+
+    Pairs of replicas of each of the ``labels`` are sampled in ``steps`` reverse steps, started with
+    the perturbation ``sigma`` (1: independent), coupled with each of the ``couplings`` up to
+    ``interventions`` evenly spaced steps and then let go, with the noise of DDPM (``eta`` 1);
+    images are compared in the features of ``encoder`` and at two scales (``coarse``: side of the
+    low resolution; 0: a quarter of the image). Inside, replicas stay coupled to the end without
+    noise, started with ``mode_sigma``; ``kept`` steps of their differences are read in bands of
+    ``band`` modes, against ``draws`` exchanges. With ``propagation`` the linear response of every
+    block is read at ``propagation_steps`` steps of ``propagation_states`` symmetric trajectories.
+    ``batch`` pairs run at a time while images are made; the modes need all pairs in one batch.
+    """
+
+    model: str | None = None
+    scheduler: str | None = None
+    encoder: str | None = None
+    labels: tuple[int, ...] = Field((0,), min_length=1)
+    pairs: int = Field(8, ge=4)
+    steps: int = Field(16, ge=6)
+    couplings: tuple[float, ...] = Field((0.1, 0.5, 1.0), min_length=1)
+    interventions: int = Field(7, ge=6)
+    sigma: float = Field(1.0, ge=0, allow_inf_nan=False)
+    mode_sigma: float = Field(0.3, gt=0, allow_inf_nan=False)
+    eta: float = Field(1.0, ge=0, le=1)
+    guidance: float = Field(1.0, ge=0, allow_inf_nan=False)
+    coarse: int = Field(0, ge=0)
+    band: int = Field(2, ge=1)
+    kept: int = Field(16, ge=2)
+    draws: int = Field(199, ge=39)
+    propagation: bool = True
+    propagation_steps: int = Field(3, ge=2)
+    propagation_states: int = Field(2, ge=1)
+    batch: int = Field(64, ge=1)
+    resamples: int = Field(1000, ge=20)
+    seed: int = 0
+    out: str = "out"
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
 
 
 def _read(file: Path) -> dict[str, Any]:

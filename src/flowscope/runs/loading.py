@@ -278,6 +278,8 @@ def _from_diffusers(
             f"{place.name} asks for {name}, which is no model of diffusers {diffusers.__version__}."
         )
     subfolder = {"subfolder": place.subfolder} if place.subfolder else {}
+    shown = diffusers.utils.logging.is_progress_bar_enabled()
+    diffusers.utils.logging.disable_progress_bar()  # progress is the command's to show
     try:
         model = loader.from_pretrained(
             place.path,
@@ -288,6 +290,9 @@ def _from_diffusers(
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise LoadError(f"{place.name} could not be loaded: {error}") from error
+    finally:
+        if shown:
+            diffusers.utils.logging.enable_progress_bar()
     assert isinstance(model, nn.Module)
     return (model if device is None else model.to(device)).eval()
 

@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from flowscope.errors import InvalidInputError
-from flowscope.records import Run
+from flowscope.records import Run, Unavailable
 from flowscope.runs.audit import Audit
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import Config
 from flowscope.runs.regime_study import diffusion_attention_run
-from flowscope.runs.studies import DiffusionAttention, TrackT, study_file
+from flowscope.runs.studies import DiffusionAttention, SynchronizationGap, TrackT, study_file
+from flowscope.runs.sync_study import synchronization_gap_run
 from flowscope.runs.track_t import track_t_run
 
 __all__ = ["Reproduction", "reproduce"]
@@ -45,6 +46,9 @@ class Reproduction:
         """A document of plain values."""
         claims = json.loads(self.claims.to_json(orient="records"))
         base = Audit(run=self.run).to_json()
+        resolved = self.run.read_manifest().config_resolved
+        if not isinstance(resolved, Unavailable) and resolved.get("command") == "sync":
+            base["measured"] = dict(resolved["measured"])
         return {"study": self.study, "source": self.source, "claims": claims, **base}
 
 
@@ -82,7 +86,8 @@ def reproduce(
     overrides
         ``"a.b=c"`` assignments, as ``--set`` takes them.
     **reading
-        Fields of the study's `AuditConfig` or `HeadsConfig` that replace those of its file.
+        Fields of the study's `AuditConfig`, `HeadsConfig` or `SyncConfig` that replace those of
+        its file.
 
     Raises
     ------
@@ -106,6 +111,9 @@ def reproduce(
 _STUDIES = {
     "diffusion_attention": _Study(
         config=DiffusionAttention, reading="heads", source="002", job=diffusion_attention_run
+    ),
+    "synchronization_gap": _Study(
+        config=SynchronizationGap, reading="sync", source="004", job=synchronization_gap_run
     ),
     "track_t": _Study(config=TrackT, reading="audit", source="000", job=track_t_run),
 }

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field
 
 from flowscope.errors import InvalidInputError
-from flowscope.runs.config import AuditConfig, Config, HeadsConfig
+from flowscope.runs.config import AuditConfig, Config, HeadsConfig, SyncConfig
 
-__all__ = ["DiffusionAttention", "TrackT", "studies", "study_file"]
+__all__ = ["DiffusionAttention", "SynchronizationGap", "TrackT", "studies", "study_file"]
 
 _CHECKOUT = Path(__file__).parents[3] / "studies"
 
@@ -47,6 +47,14 @@ class DiffusionAttention(Config):
     identity_tokens: int = Field(32, ge=3)
     sweeps: int = Field(50, ge=1)
     charge: float = Field(0.05, allow_inf_nan=False)
+
+
+class SynchronizationGap(Config):
+    """What ``flowscope reproduce synchronization_gap`` takes: fields of `SyncConfig`."""
+
+    study: str = "synchronization_gap"
+    title: str = ""
+    sync: SyncConfig = SyncConfig.model_validate({})
 
 
 def _folder() -> Path:

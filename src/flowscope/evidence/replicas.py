@@ -1,0 +1,128 @@
+r"""The judgements on coupled replicas: what commits first, and whether the modes part.
+
+* **R1.** Coarse structure commits before fine detail: $\Delta\tau = \tau_{\rm fine} -
+  \tau_{\rm coarse}$, the least over the couplings and classes that have both
+  transitions. Its null is 0: both scales at once.
+* **R2.** Without coupling, trailing modes of the hidden difference keep another share of their
+  energy than leading ones, in some layer, beyond what an exchange of the first and the later
+  differences within pairs gives. Layers are many: the p value is that of the largest studentised
+  value over all of them, under exchanges by the same pattern in every layer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from flowscope.evidence.gates import not_measured
+from flowscope.records import Interval, Measurement, Unavailable, Verdict
+
+__all__ = ["judge_commitment_order", "judge_internal_gap"]
+
+_ORDER = "coarse structure commits before fine detail"
+_GAP = "without coupling, trailing modes keep more energy than leading ones"
+
+
+def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
+    """R1 from the table of gaps: the least of them decides.
+
+    Parameters
+    ----------
+    gaps
+        Rows with ``gap``, ``low``, ``high``, ``status``, ``g``, ``control`` and ``n``.
+    seed
+        Of the resamples.
+    """
+    placed = gaps[(gaps["status"] == "ok") & ~gaps["control"].astype(bool)]
+    if placed.empty:
+        reasons = "; ".join(sorted({str(r) for r in gaps["because"] if r})) or "nothing was run"
+        return not_measured("R1", _ORDER, f"no coupling has both transitions: {reasons}")
+    least = placed.iloc[int(np.argmin(placed["low"]))]
+    value, low, high = (float(least[name]) for name in ("gap", "low", "high"))
+    held, told = int((placed["low"] > 0).sum()), len(placed)
+    statistic = Measurement(
+        name="least commitment gap",
+        values=np.asarray(value),
+        unit="step",
+        n=int(least["n"]),
+        estimator="midpoints of sigmoids through medians over pairs",
+        dtype="float64",
+        seed=seed,
+    )
+    if low > 0:
+        decision, because = "holds", f"at every coupling with both transitions ({told})"
+    elif (placed["high"] < 0).any():
+        decision, because = "fails", f"at {int((placed['high'] < 0).sum())} of {told} couplings"
+    else:
+        decision = "abstains"
+        because = f"the interval lies above 0 at {held} of {told} couplings only"
+    worst = f"the least is {value:.3g} steps [{low:.3g}, {high:.3g}] at g = {least['g']:g}"
+    return Verdict(
+        name="R1",
+        claim=_ORDER,
+        statistic=statistic,
+        null=Unavailable("both scales at once would be 0 steps"),
+        effect=value,
+        interval=Interval(low=low, high=high, level=0.95, method="bootstrap over pairs"),
+        decision=decision,  # type: ignore[arg-type]
+        because=f"{because}; {worst}",
+    )
+
+
+def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -> Verdict:
+    """R2 from the table of internal gaps at g = 0.
+
+    Parameters
+    ----------
+    table
+        Rows with ``layer``, ``log_gap``, ``low``, ``high``, ``null_low``, ``null_high``, ``p_all``,
+        ``detectable``, ``status``.
+    seed
+        Of the draws.
+    level
+        Of the test over all layers.
+    """
+    read = table[table["status"] == "ok"]
+    if read.empty:
+        reasons = "; ".join(sorted({str(r) for r in table["because"] if r})) or "nothing was read"
+        return not_measured("R2", _GAP, reasons)
+    best = read.iloc[int(np.argmin(read["p_all"]))]
+    value, p = float(best["log_gap"]), float(best["p_all"])
+    because = (
+        f"p = {p:.3g} over {len(read)} layers, the furthest is layer {int(best['layer'])}: log "
+        f"ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
+    )
+    if p <= level:
+        decision = "holds" if value > 0 else "fails"
+    else:
+        decision = "abstains"
+        detectable = float(np.median(read["detectable"]))
+        because += f"; a log ratio of {detectable:.2g} would have been seen at a single layer"
+    return Verdict(
+        name="R2",
+        claim=_GAP,
+        statistic=Measurement(
+            name="split-half log ratio",
+            values=np.asarray(value),
+            unit="log energy",
+            n=int(best["n"]),
+            estimator="trailing over leading band, basis and energies from different pairs",
+            dtype="float64",
+            seed=seed,
+        ),
+        null=Measurement(
+            name="middle of the exchange null",
+            values=np.asarray((best["null_low"] + best["null_high"]) / 2),
+            unit="log energy",
+            n=int(best["n"]),
+            estimator="first and later differences exchanged within pairs",
+            dtype="float64",
+            seed=seed,
+        ),
+        effect=value,
+        interval=Interval(
+            low=float(best["low"]), high=float(best["high"]), level=0.95, method="jackknife"
+        ),
+        decision=decision,  # type: ignore[arg-type]
+        because=because,
+    )

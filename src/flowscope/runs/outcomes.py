@@ -1,0 +1,229 @@
+"""Protocol I: replicas coupled up to a step and then let go; how alike their images are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flowscope.probes import Arrays
+from flowscope.records import Run, ShardKey, Unavailable
+from flowscope.replica import coarse_fine
+from flowscope.replica.scales import CoarseFine, independent_baseline
+from flowscope.runs.config import SyncConfig
+from flowscope.runs.denoiser import Denoiser
+from flowscope.runs.encoders import Encoder, cosines
+from flowscope.runs.pair_sampling import PairNoise, PairSampler
+
+__all__ = ["Curve", "Outcomes", "intervention_steps", "pair_sampler", "pair_seeds", "strip"]
+
+_STRIP_SIDE = 64  # images of the strip are shown no larger
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """Outcomes of one class under one coupling: ``[pairs, interventions]`` of each measure.
+
+    ``control`` is the run without coupling in which the replicas share their noise up to the
+    intervention. ``images`` shows the first pair, ``[interventions, 2, C, H, W]``.
+    """
+
+    label: int
+    g: float
+    control: bool
+    steps: NDArray[np.int64]
+    measures: dict[str, NDArray[np.float64]]
+    images: NDArray[np.float32]
+
+
+def intervention_steps(config: SyncConfig) -> list[int]:
+    """Evenly spaced steps from 0 to the end."""
+    spaced = np.linspace(0, config.steps, min(config.interventions, config.steps + 1))
+    return [int(step) for step in np.unique(np.round(spaced))]
+
+
+def pair_seeds(config: SyncConfig, label: int) -> list[int]:
+    """Seed of each pair; other classes have other pairs."""
+    start = np.random.SeedSequence([config.seed, label]).generate_state(config.pairs, np.uint64)
+    return [int(seed >> np.uint64(1)) for seed in start]
+
+
+def pair_sampler(
+    denoiser: Denoiser,
+    config: SyncConfig,
+    label: int,
+    *,
+    eta: float,
+    rows: slice = slice(None),
+) -> tuple[PairSampler, PairNoise]:
+    """The sampler and the noise of some pairs of a class, in one batch."""
+    seeds = pair_seeds(config, label)[rows]
+    labels = None
+    if denoiser.classes:
+        labels = torch.full((2 * len(seeds),), label, device=denoiser.device)
+    sampler = PairSampler(
+        denoiser=denoiser,
+        clock=denoiser.clock(config.steps),
+        labels=labels,
+        eta=eta,
+        guidance=config.guidance,
+    )
+    noise = PairNoise(seeds, shape=denoiser.shape, steps=config.steps, device=denoiser.device)
+    return sampler, noise
+
+
+class Outcomes:
+    """Runs Protocol I shard by shard: coupling × intervention × pairs."""
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        encoder: Encoder | Unavailable,
+        config: SyncConfig,
+        run: Run,
+        fingerprint: str,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._denoiser, self._encoder, self._config = denoiser, encoder, config
+        self._run, self._fingerprint, self._advance = run, fingerprint, advance
+        self.steps = intervention_steps(config)
+
+    def passes(self) -> int:
+        """Reverse steps of one chunk of pairs that all shards together take."""
+        config = self._config
+        chunks = len(self._chunks()) * len(config.labels)
+        after = sum(config.steps - step for step in self.steps if step)
+        return chunks * (config.steps + (len(config.couplings) + 1) * (config.steps + after))
+
+    def curves(self) -> list[Curve]:
+        """Every curve: for each class, each coupling, and the control."""
+        asked = [(g, False) for g in self._config.couplings] + [(0.0, True)]
+        return [self._curve(label, g, c) for label in self._config.labels for g, c in asked]
+
+    def _chunks(self) -> list[slice]:
+        size, most = self._config.batch, self._config.pairs
+        return [slice(start, min(start + size, most)) for start in range(0, most, size)]
+
+    def _curve(self, label: int, g: float, control: bool) -> Curve:
+        columns, baseline = [], self._baseline(label)
+        for step in self.steps:
+            parts = [
+                self._outcome(label, g, control, step, number, rows)
+                for number, rows in enumerate(self._chunks())
+            ]
+            columns.append({k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
+        measures = {}
+        if "feature" in columns[0]:
+            measures["feature"] = np.stack([c["feature"] for c in columns], 1)
+        for name, base in baseline.items():
+            measures[name] = 1 - np.stack([c[name] for c in columns], 1) / base
+        return Curve(
+            label=label,
+            g=g,
+            control=control,
+            steps=np.asarray(self.steps),
+            measures=measures,
+            images=np.stack([c["images"][0] for c in columns]),
+        )
+
+    def _baseline(self, label: int) -> dict[str, float]:
+        """Mean distances of independent images of one class, of pairs never tied."""
+        weights, sums = [], []
+        for number, rows in enumerate(self._chunks()):
+            found = self._outcome(label, 0.0, False, 0, number, rows)
+            weights.append(rows.stop - rows.start)
+            sums.append([found["coarse_baseline"][0], found["fine_baseline"][0]])
+        coarse, fine = np.average(sums, axis=0, weights=weights)
+        return {"coarse": float(coarse), "fine": float(fine)}
+
+    def _key(self, *parts: object) -> ShardKey:
+        name = "-".join(str(part) for part in parts)
+        return ShardKey(name=name, fingerprint=self._fingerprint)
+
+    def _outcome(
+        self, label: int, g: float, control: bool, step: int, number: int, rows: slice
+    ) -> Arrays:
+        """What the images of some pairs tell, from a shard when it was finished before."""
+        kind = "free" if step == 0 else "shared" if control else f"g{g:g}"
+        key = self._key("outcome", label, kind, step, number)
+        if self._run.shard_done(key):
+            return dict(self._run.read_shard(key).arrays)
+        config = self._config
+        sampler, noise = pair_sampler(self._denoiser, config, label, eta=config.eta, rows=rows)
+        x = self._state(label, g, control, step, number, sampler, noise)
+        for _, reached in sampler.walk(x, noise, first=step):
+            x = reached
+            self._advance(1)
+        arrays = self._told(x, baseline=step == 0)
+        self._run.write_shard(key, arrays, {"label": label, "g": g, "step": step})
+        return arrays
+
+    def _state(
+        self,
+        label: int,
+        g: float,
+        control: bool,
+        step: int,
+        number: int,
+        sampler: PairSampler,
+        noise: PairNoise,
+    ) -> Tensor:
+        """Where the replicas are when they are let go: one coupled walk serves every step."""
+        start = noise.initial(self._config.sigma)
+        if step == 0:
+            return start
+        key = self._key("trunk", label, "shared" if control else f"g{g:g}", number)
+        if not self._run.shard_done(key):
+            states = {}
+            for done, x in sampler.walk(start, noise, g=g, shared=control):
+                if done in self.steps:
+                    states[f"step{done}"] = x.float().cpu().numpy()
+                self._advance(1)
+            self._run.write_shard(key, states, {"label": label, "g": g})
+        held = self._run.read_shard(key).arrays[f"step{step}"]
+        return torch.from_numpy(held.copy()).to(self._denoiser.device)
+
+    def _told(self, x: Tensor, *, baseline: bool) -> Arrays:
+        images = self._denoiser.decoded(x).float()
+        first, second = images.chunk(2)
+        size = self._config.coarse or max(1, images.shape[-1] // 4)
+        scales = coarse_fine(first, second, size)
+        found = {"coarse": scales.low, "fine": scales.high, "images": _shown(first, second)}
+        if not isinstance(self._encoder, Unavailable):
+            found["feature"] = cosines(self._encoder, first, second)
+        if baseline and len(first) > 1:
+            apart: CoarseFine = independent_baseline(first, second, size)
+            each = len(first)
+            found["coarse_baseline"] = apart.low.expand(each)
+            found["fine_baseline"] = apart.high.expand(each)
+        kinds = {"images": torch.float32}
+        return {
+            name: value.to(kinds.get(name, torch.float64)).cpu().contiguous().numpy()
+            for name, value in found.items()
+        }
+
+
+def _shown(first: Tensor, second: Tensor) -> Tensor:
+    """The first pair of images, ``[1, 2, C, H, W]``, small enough to be shown in a strip."""
+    pair = torch.cat([first[:1], second[:1]])
+    side = max(pair.shape[-2:])
+    if side > _STRIP_SIDE:
+        sizes = [round(n * _STRIP_SIDE / side) for n in pair.shape[-2:]]
+        pair = F.interpolate(pair, sizes, mode="area")
+    return pair[None]
+
+
+def strip(curves: Sequence[Curve]) -> Arrays:
+    """Images of the first pair of the first class, by coupling and intervention."""
+    shown = [curve for curve in curves if curve.label == curves[0].label]
+    return {
+        "images": np.stack([curve.images for curve in shown]),
+        "g": np.asarray([curve.g for curve in shown]),
+        "control": np.asarray([curve.control for curve in shown]),
+        "steps": shown[0].steps,
+    }

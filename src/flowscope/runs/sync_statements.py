@@ -1,0 +1,338 @@
+"""What source 004 says of coupled replicas, beside what a run measured; each with its rule.
+
+Steps of the source are of 100; a run of S steps is told in hundredths of its own. Whether a number
+agrees is judged by its sign and order, never by its size: the source's model is another one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+
+from flowscope.records import Run
+from flowscope.runs.statements import Agreement, Statement
+
+__all__ = ["sync_statement_table"]
+
+_TOLD = {0.1: 63.6, 0.3: 48.0, 0.5: 46.3, 0.7: 45.6, 0.9: 45.0, 1.0: 44.2}
+"""Table 1 of the source: speciation step of 100 by coupling."""
+
+_LATE = 5 / 28
+"""Share of the layers in which the source sees its gap."""
+
+_LEVEL = 0.05
+
+
+def sync_statement_table(run: Run) -> pd.DataFrame:
+    """Every statement of source 004 against the tables of a run."""
+    reading = _Reading(run)
+    makers: list[Callable[[], Statement]] = [
+        reading.speciation,
+        reading.plateau,
+        reading.control,
+        reading.order,
+        reading.lag,
+        reading.natural_gap,
+        reading.depth,
+        reading.inversion,
+        reading.collapse,
+        reading.classes,
+        reading.routing,
+        reading.pointwise,
+        reading.coarse_routing,
+        reading.closure,
+        reading.prediction,
+    ]
+    return pd.DataFrame([vars(make()) for make in makers])
+
+
+class _Reading:
+    """Looks numbers up in a run; what is not there is "not measured"."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._known = run, set(run.tables())
+        resolved = run.read_manifest().config_resolved
+        self._steps = int(resolved["steps"])  # type: ignore[index]
+        self._commitment = self._table("commitment")
+        self._effects = self._table("coupling_effect")
+        self._gaps = self._table("commitment_gap")
+        self._internal = self._table("internal_gap")
+        self._assumptions = self._table("assumptions")
+        self._modes = self._table("mode_commitment")
+        self._label = int(self._commitment["label"].iloc[0])
+
+    def _table(self, name: str) -> pd.DataFrame:
+        return self._run.read_table(name) if name in self._known else pd.DataFrame()
+
+    def _share(self, steps: float) -> str:
+        return f"{100 * steps / self._steps:.1f}"
+
+    def _time(self, row: pd.Series) -> str:
+        if row["status"] != "ok":
+            return str(row["status"])
+        low, high = self._share(row["low"]), self._share(row["high"])
+        return f"{self._share(row['midpoint'])} [{low}, {high}]"
+
+    def _features(self, *, control: bool) -> pd.DataFrame:
+        table = self._commitment
+        tied = table["control"].astype(bool) == control
+        return table[(table["measure"] == "feature") & tied & (table["label"] == self._label)]
+
+    def _effect(self, kind: str) -> tuple[Agreement, str]:
+        """Whether a difference of two commitment times is positive, and it in words."""
+        table = self._effects
+        if table.empty:
+            return "not measured", ""
+        rows = table[(table["kind"] == kind) & (table["label"] == self._label)]
+        if rows.empty:
+            return "not measured", ""
+        row = rows.iloc[0]
+        if row["status"] != "ok":
+            return "cannot be told", f"{row['status']}: {row['because']}"
+        low, high = float(row["low"]), float(row["high"])
+        said = f"{self._share(row['difference'])} [{self._share(low)}, {self._share(high)}]"
+        return ("yes" if low > 0 else "no" if high < 0 else "cannot be told"), said
+
+    def speciation(self) -> Statement:
+        agrees, difference = self._effect("least − largest coupling")
+        rows = self._features(control=False)
+        told = "; ".join(
+            f"g = {row['g']:g}: {self._time(row)}"
+            + (f" (004: {_TOLD[float(row['g'])]})" if float(row["g"]) in _TOLD else "")
+            for _, row in rows.iterrows()
+        )
+        return Statement(
+            item="speciation time", where="Table 1",
+            says="τ_spec falls from 63.6 [50.0, 96.6] at g = .1 to 44.2 [35.6, 58.8] at g = 1, "
+            "of 100 steps",
+            measured=f"{told}; least less largest coupling: {difference}" if difference else told,
+            agrees=agrees,
+            rule="the interval of τ_spec(least g) − τ_spec(largest g), pairs resampled jointly, "
+            "lies above 0",
+        )  # fmt: skip
+
+    def plateau(self) -> Statement:
+        rows = self._features(control=False)
+        rows = rows[rows["status"] == "ok"]
+        told = "; ".join(
+            f"g = {r['g']:g}: {r['amplitude']:.3f} [{r['amplitude_low']:.3f}, "
+            f"{r['amplitude_high']:.3f}]"
+            for _, r in rows.iterrows()
+        )
+        agrees: Agreement = "cannot be told"
+        if len(rows) > 1:
+            least, most = rows.iloc[0], rows.iloc[-1]
+            apart = least["amplitude_high"] < most["amplitude_low"]
+            apart |= most["amplitude_high"] < least["amplitude_low"]
+            agrees = "no" if apart else "yes"
+        return Statement(
+            item="plateau", where="§4.1",
+            says="coupling shifts the transition, it does not change the final plateau",
+            measured=f"rise of the cosine: {told}" if told else "fewer than two transitions",
+            agrees=agrees,
+            rule="no when the rises at the least and the largest coupling have disjoint intervals",
+        )  # fmt: skip
+
+    def control(self) -> Statement:
+        agrees, difference = self._effect("least coupling − control")
+        rows = self._features(control=True)
+        own = self._time(rows.iloc[0]) if len(rows) else ""
+        return Statement(
+            item="shared-noise control", where="Figs 1, 5",
+            says="with shared noise at g = 0 the transition is at 53 of 100, earlier than at g = .1",
+            measured=f"{own}; least coupling less control: {difference}" if own else "",
+            agrees=agrees if own else "not measured",
+            rule="the interval of τ_spec(least g) − τ_spec(control) lies above 0",
+        )  # fmt: skip
+
+    def order(self) -> Statement:
+        verdict = {v.name: v for v in self._run.read_verdicts()}["R1"]
+        answers: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
+        return Statement(
+            item="coarse before fine", where="abstract (4), §4.1",
+            says="coarse structure commits before fine detail at every coupling",
+            measured=verdict.because, agrees=answers.get(verdict.decision, "cannot be told"),
+            rule="verdict R1: the interval of τ_fine − τ_coarse lies above 0 wherever both are",
+        )  # fmt: skip
+
+    def lag(self) -> Statement:
+        rows = self._gaps[
+            (self._gaps["label"] == self._label) & ~self._gaps["control"].astype(bool)
+        ]
+        told = "; ".join(
+            f"g = {r['g']:g}: "
+            + (
+                f"{self._share(r['gap'])} [{self._share(r['low'])}, {self._share(r['high'])}]"
+                if r["status"] == "ok"
+                else str(r["status"])
+            )
+            for _, r in rows.iterrows()
+        )
+        last = rows.iloc[-1]
+        agrees: Agreement = "cannot be told"
+        if last["status"] == "ok":
+            agrees = "yes" if last["low"] > 0 else "no" if last["high"] < 0 else "cannot be told"
+        return Statement(
+            item="lag under strong coupling", where="§4.1, §5",
+            says="the lag of fine detail stays, 39 to 41 of 100 steps, however strong the coupling",
+            measured=told, agrees=agrees,
+            rule="its interval lies above 0 at the largest coupling (the size is the model's)",
+        )  # fmt: skip
+
+    def _seen(self, g: float) -> pd.DataFrame:
+        rows = self._internal[(self._internal["g"] == g) & (self._internal["status"] == "ok")]
+        return rows[rows["p_all"] <= _LEVEL]
+
+    def natural_gap(self) -> Statement:
+        verdict = {v.name: v for v in self._run.read_verdicts()}["R2"]
+        answers: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
+        return Statement(
+            item="gap without coupling", where="abstract (1), Fig 1",
+            says="at g = 0 trailing modes keep more energy than leading ones",
+            measured=verdict.because, agrees=answers.get(verdict.decision, "cannot be told"),
+            rule="verdict R2: beyond the exchange null over all layers, with the source's sign",
+        )  # fmt: skip
+
+    def depth(self) -> Statement:
+        says = "the gap is strictly in the last layers, about 5 of 28"
+        rule = (
+            "yes when every layer whose gap is beyond the null (over all layers) is among the last "
+            f"{_LATE:.0%}, no when one is not"
+        )
+        if self._internal.empty:
+            return _silent("depth", "abstract (3)", says, rule)
+        layers = int(self._internal["layer"].max())
+        late = layers - math.ceil(_LATE * layers)
+        seen = self._seen(0.0)["layer"].tolist()
+        agrees: Agreement = "cannot be told"
+        if seen:
+            agrees = "yes" if min(seen) > late else "no"
+        listed = ", ".join(str(int(layer)) for layer in seen) or "none"
+        return Statement(
+            item="depth", where="abstract (3)", says=says, agrees=agrees, rule=rule,
+            measured=f"layers beyond the null at g = 0: {listed} of {layers}",
+        )  # fmt: skip
+
+    def inversion(self) -> Statement:
+        says = "at weak coupling leading modes overtake trailing ones in the middle (layers 16–22)"
+        rule = "yes when a layer between a third and four fifths of the depth lies below the null"
+        if self._internal.empty:
+            return _silent("inversion", "§4.2", says, rule)
+        layers = int(self._internal["layer"].max())
+        rows = self._internal[(self._internal["g"] == 0) & (self._internal["status"] == "ok")]
+        middle = rows[(rows["layer"] > layers / 3) & (rows["layer"] <= 0.8 * layers)]
+        below = middle[(middle["p_all"] <= _LEVEL) & (middle["log_gap"] < 0)]
+        above = middle[(middle["p_all"] <= _LEVEL) & (middle["log_gap"] > 0)]
+        agrees: Agreement = "yes" if len(below) else "no" if len(above) else "cannot be told"
+        least = middle["log_gap"].min() if len(middle) else math.nan
+        return Statement(
+            item="inversion", where="§4.2", says=says, agrees=agrees, rule=rule,
+            measured=f"{len(below)} layers of the middle below the null, {len(above)} above; least "
+            f"log ratio {least:.2f}",
+        )  # fmt: skip
+
+    def collapse(self) -> Statement:
+        says = "the gap collapses under strong coupling, mostly by g = .3"
+        rule = (
+            "no when a layer is beyond the null at the largest coupling; yes when none is, one is "
+            "at g = 0, and a gap of that size would have been seen"
+        )
+        if self._internal.empty:
+            return _silent("collapse", "abstract (2), Fig 10", says, rule)
+        largest = float(self._internal["g"].max())
+        free, tied = self._seen(0.0), self._seen(largest)
+        rows = self._internal[self._internal["g"] == largest]
+        spread = float(rows["log_gap"].abs().median())
+        agrees: Agreement = "cannot be told"
+        if len(tied):
+            agrees = "no"
+        elif len(free) and free["log_gap"].abs().max() > rows["detectable"].median():
+            agrees = "yes"
+        before = self._internal[self._internal["g"] == 0]["log_gap"].abs().median()
+        return Statement(
+            item="collapse", where="abstract (2), Fig 10", says=says, agrees=agrees, rule=rule,
+            measured=f"layers beyond the null: {len(free)} at g = 0, {len(tied)} at g = "
+            f"{largest:g}; median |log ratio| {before:.2f} and {spread:.2f} (detectable "
+            f"{rows['detectable'].median():.2f})",
+        )  # fmt: skip
+
+    def classes(self) -> Statement:
+        says = "the behaviour does not change with the class"
+        rule = "no when τ_spec of two classes at one coupling have disjoint intervals"
+        table = self._commitment
+        rows = table[(table["measure"] == "feature") & (table["status"] == "ok")]
+        if rows["label"].nunique() < 2:
+            return _silent("classes", "§4.1", says, rule)
+        apart, told = [], []
+        for (g, control), group in rows.groupby(["g", "control"]):
+            if group["low"].max() > group["high"].min():
+                apart.append("shared noise" if control else f"g = {g:g}")
+            values = ", ".join(f"{r['class']} {self._share(r['midpoint'])}"
+                               for _, r in group.iterrows())  # fmt: skip
+            told.append(f"{'shared noise' if control else f'g = {g:g}'}: {values}")
+        return Statement(
+            item="classes", where="§4.1", says=says, rule=rule, agrees="no" if apart else "yes",
+            measured="; ".join(told) + (f"; apart at {', '.join(apart)}" if apart else ""),
+        )  # fmt: skip
+
+    def _assumption(self, equation: str, item: str, says: str) -> Statement:
+        rows = self._assumptions
+        rule = "yes when it holds in 95 % of the blocks, steps and states read, no when in half"
+        rows = rows[rows["equation"].astype(str) == equation] if len(rows) else rows
+        if not len(rows):
+            return _silent(item, f"eq {equation}", says, rule)
+        row = rows.iloc[0]
+        share = float(row["share"])
+        agrees: Agreement = "yes" if share >= 0.95 else "no" if share <= 0.5 else "cannot be told"
+        return Statement(
+            item=item, where=f"eq {equation}", says=says, agrees=agrees, rule=rule,
+            measured=f"{row['quantity']}: median {row['median']:.3g} ({row['least']:.3g} to "
+            f"{row['largest']:.3g}); holds in {share:.0%} of {int(row['n'])} ({row['rule']})",
+        )  # fmt: skip
+
+    def routing(self) -> Statement:
+        return self._assumption("59", "routing dominates", "|π_k| ≪ |χ_k| for leading modes")
+
+    def pointwise(self) -> Statement:
+        return self._assumption("60", "MLP blind to modes", "λ_MLP,k is nearly the same for all k")
+
+    def coarse_routing(self) -> Statement:
+        return self._assumption("61", "coarse modes routed", "χ_lead > χ_trail")
+
+    def closure(self) -> Statement:
+        return self._assumption("56", "multiplicative closure", "gains multiply along the depth")
+
+    def prediction(self) -> Statement:
+        says = "a mode commits when its gain crosses 1"
+        rule = "rank correlation of predicted and measured steps over modes and layers, p ≤ .05"
+        rows = self._modes
+        if rows.empty:
+            return _silent("commitment of modes", "eq 51, theory §7", says, rule)
+        both = rows[(rows["status"] == "ok") & rows["predicted"].notna()]
+        if len(both) < 8 or both["predicted"].nunique() < 3:
+            return Statement(
+                item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
+                measured=f"{len(both)} of {len(rows)} modes have both a crossing and a transition",
+                agrees="cannot be told",
+            )  # fmt: skip
+        from scipy.stats import spearmanr
+
+        found = spearmanr(both["predicted"], both["measured"])
+        agrees: Agreement = "cannot be told"
+        if found.pvalue <= _LEVEL:
+            agrees = "yes" if found.statistic > 0 else "no"
+        return Statement(
+            item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
+            measured=f"rank correlation {found.statistic:.2f} over {len(both)} of {len(rows)} "
+            f"modes (p = {found.pvalue:.2g})",
+            agrees=agrees,
+        )  # fmt: skip
+
+
+def _silent(item: str, where: str, says: str, rule: str) -> Statement:
+    return Statement(
+        item=item, where=where, says=says, measured="not in this run", agrees="not measured",
+        rule=rule,
+    )  # fmt: skip

@@ -1,0 +1,163 @@
+"""One reading of replicas on its way: outcomes, modes, linear response, judgements, tables."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from flowscope.errors import UnsupportedModelError
+from flowscope.evidence import judge_commitment_order, judge_internal_gap, not_measured
+from flowscope.probes import Arrays
+from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
+from flowscope.runs.auditor import Progress
+from flowscope.runs.config import SyncConfig
+from flowscope.runs.denoiser import Denoiser
+from flowscope.runs.encoders import Encoder
+from flowscope.runs.measuring import refuse_broken_weights
+from flowscope.runs.mode_reading import ModeReading
+from flowscope.runs.outcomes import Outcomes, strip
+from flowscope.runs.sync_tables import (
+    Times,
+    agreement_table,
+    commitment_table,
+    commitment_times,
+    effect_table,
+    energy_table,
+    gap_table,
+    internal_gap_table,
+)
+from flowscope.runs.writing import RunWriter, manifest_of, own_folder
+
+__all__ = ["Synchronizer"]
+
+_AFTERWARDS = ("couplings", "interventions", "labels", "resamples", "draws", "band", "out", "kept",
+               "propagation", "propagation_steps", "propagation_states", "device")  # fmt: skip
+
+
+class Synchronizer:
+    """Reads the replicas of one diffusion model into one run folder."""
+
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        encoder: Encoder | Unavailable,
+        encoder_name: str,
+        config: SyncConfig,
+        folder: Path | None,
+        progress: Progress | None,
+    ) -> None:
+        self._denoiser, self._encoder, self._config = denoiser, encoder, config
+        self._progress = progress or (lambda stage, done, total: None)
+        self._fingerprint = _content_hash(denoiser, encoder_name, config)
+        if folder is None:
+            folder = own_folder(config.out, "sync", denoiser.loaded, self._fingerprint)
+        classes = denoiser.classes
+        manifest = manifest_of(
+            denoiser.loaded,
+            config,
+            hashes={},
+            measured={
+                "pairs": config.pairs,
+                "steps": config.steps,
+                "classes": [classes[label] if classes else "all" for label in config.labels],
+                "encoder": encoder_name,
+            },
+            seed=config.seed,
+            command="sync",
+        )
+        self._writer = RunWriter(folder, manifest)
+
+    def run(self) -> Run:
+        """Measure, judge, write."""
+        refuse_broken_weights(self._denoiser.loaded.model)
+        times, first = self._outcomes()
+        second = self._modes(times)
+        return self._writer.finish([first, second])
+
+    def _outcomes(self) -> tuple[Times, Verdict]:
+        config, classes, run = self._config, self._denoiser.classes, self._writer.run
+        counter = _Counter(self._progress, "images")
+        stage = Outcomes(
+            self._denoiser, self._encoder, config, run, self._fingerprint, counter.advance
+        )
+        counter.total = stage.passes()
+        curves = stage.curves()
+        counter.finish()
+        times = commitment_times(curves, config)
+        without = {}
+        if isinstance(self._encoder, Unavailable):
+            without["feature"] = self._encoder.reason
+            self._writer.note(Measurement.abstained("tau_spec", self._encoder.reason))
+        self._writer.put("agreement", agreement_table(curves, times, classes, config))
+        self._writer.put("commitment", commitment_table(times, curves, classes, without))
+        gaps = gap_table(times, curves, classes)
+        self._writer.put("commitment_gap", gaps)
+        self._writer.put("coupling_effect", effect_table(times, config, classes))
+        run.write_arrays("strip", strip(curves))
+        return times, judge_commitment_order(gaps, seed=config.seed)
+
+    def _modes(self, times: Times) -> Verdict:
+        config = self._config
+        couplings = (0.0, *(g for g in config.couplings if g))
+        read_at = {g: self._read_at(g, times) for g in couplings}
+        counter = _Counter(self._progress, "modes", len(couplings) * config.steps)
+        stage = ModeReading(
+            self._denoiser, config, self._writer.run, self._fingerprint, counter.advance
+        )
+        readings: dict[float, Arrays] = {}
+        try:
+            for g in couplings:
+                readings[g] = stage.read(g, [read_at[g]])
+        except UnsupportedModelError as error:
+            self._writer.note(Measurement.abstained("internal gap", str(error)))
+            return not_measured("R2", "an internal gap at g = 0", str(error))
+        counter.finish()
+        table = internal_gap_table(readings, read_at, config)
+        self._writer.put("internal_gap", table)
+        self._writer.put("energies", energy_table(readings, config))
+        return judge_internal_gap(table[table["g"] == 0], seed=config.seed)
+
+    def _read_at(self, g: float, times: Times) -> int:
+        """The step of commitment under this coupling; else the control's; else the middle."""
+        config = self._config
+        label = config.labels[0]
+        for key in ((label, g, False, "feature"), (label, 0.0, True, "feature")):
+            time = times.get(key)
+            if time is not None and time.status == "ok":
+                return min(max(round(time.midpoint), 1), config.steps - 1)
+        return config.steps // 2
+
+
+class _Counter:
+    """Tells the progress of a stage."""
+
+    def __init__(self, progress: Progress, stage: str, total: int = 1) -> None:
+        self._progress, self._stage, self._done, self.total = progress, stage, 0, total
+
+    def advance(self, more: int) -> None:
+        self._done += more
+        self._progress(self._stage, min(self._done, self.total), self.total)
+
+    def finish(self) -> None:
+        """Shards that were there already are done too."""
+        self._progress(self._stage, self.total, self.total)
+
+
+Advance = Callable[[int], None]
+
+
+def _content_hash(denoiser: Denoiser, encoder: str, config: SyncConfig) -> str:
+    """What decides the content of a shard, as one fingerprint.
+
+    Couplings, interventions and classes are in the names of shards, so that a finer sweep takes up
+    what a coarser one has finished.
+    """
+    decides = {
+        "weights": str(denoiser.loaded.weight_hash),
+        "schedule": {k: str(v) for k, v in denoiser.schedule.items()},
+        "encoder": encoder,
+        "settings": config.model_dump(mode="json", exclude=set(_AFTERWARDS)),
+        "interventions": config.interventions,
+        "versions": {name: str(version) for name, version in library_versions().items()},
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
