@@ -8,6 +8,7 @@ from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
 from flowscope.report.geometry_tables import silent_heads
 from flowscope.report.numerals import count, numeral
+from flowscope.report.replica_tables import silent_replicas
 from flowscope.report.source import Source, Span, spans
 
 __all__ = ["absences", "manifest_details", "not_measured"]
@@ -34,6 +35,7 @@ def absences(source: Source) -> list[tuple[str, str]]:
         if name not in source.tables
     ]
     found += silent_heads(source) if source.of_heads else []
+    found += silent_replicas(source) if source.of_replicas else []
     if not source.verdicts:
         found.append(("verdicts", "this run has written none"))
     return found

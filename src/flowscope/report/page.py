@@ -22,6 +22,9 @@ from flowscope.report.geometry_sections import geometry_sections, identities_sec
 from flowscope.report.geometry_tables import label_counts
 from flowscope.report.numerals import count, numeral
 from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
+from flowscope.report.replica_pictures import REPLICA_PICTURES
+from flowscope.report.replica_sections import replica_sections
+from flowscope.report.replica_tables import FEW_PAIRS, pair_count, replica_facts
 from flowscope.report.sections import Section, body_sections
 from flowscope.report.source import Source, column, read_source, spans
 from flowscope.report.study_tables import claims
@@ -62,7 +65,7 @@ def render(run: Run) -> tuple[Path, ...]:
     source = read_source(run)
     page = run.folder / "report.html"
     contents = {page: _page(source).encode()}
-    for name in (*PICTURES, *GEOMETRY_PICTURES):
+    for name in (*PICTURES, *GEOMETRY_PICTURES, *REPLICA_PICTURES):
         path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
         if isinstance(drawn, Unavailable):
             remove_file(path)
@@ -82,7 +85,7 @@ def _page(source: Source) -> str:
     sections = [
         *_claims(source),
         ("verdicts", "Verdicts", _verdicts(source)),
-        *(geometry_sections(source) if source.of_heads else body_sections(source)),
+        *_body(source),
         ("not-measured", "Not measured", not_measured(source)),
         ("manifest", "Where this comes from", manifest_details(source.manifest)),
     ]
@@ -104,12 +107,21 @@ def _page(source: Source) -> str:
     )
 
 
+def _body(source: Source) -> list[Section]:
+    if source.of_replicas:
+        return replica_sections(source)
+    return geometry_sections(source) if source.of_heads else body_sections(source)
+
+
 def _kind(source: Source) -> str:
+    if source.of_replicas:
+        return "coupled replicas"
     return "heads" if source.of_heads else "depth audit"
 
 
 def _scripts(source: Source) -> list[str]:
-    own = ("head_map.js", "portrait.js") if source.of_heads else ()
+    own: tuple[str, ...] = ("head_map.js", "portrait.js") if source.of_heads else ()
+    own = ("choices.js",) if source.of_replicas else own
     return [_plotly(), _asset("page.js"), *map(_asset, own)]
 
 
@@ -127,7 +139,7 @@ def _asset(name: str) -> str:
 def _head(source: Source) -> str:
     manifest = source.manifest
     facts = [
-        *(_head_facts(source) if source.of_heads else [("layers", _depth(source))]),
+        *_facts(source),
         ("made", manifest.created_at),
         ("device", manifest.device),
         ("took", _seconds(manifest.wall_time)),
@@ -149,6 +161,12 @@ def _head(source: Source) -> str:
         f'<p class="lead">{html_text(_summary(source))}</p>'
         f'<ul class="chips">{chips}</ul><ul class="facts">{shown}</ul></div></header>'
     )
+
+
+def _facts(source: Source) -> list[tuple[str, str | Unavailable]]:
+    if source.of_replicas:
+        return [(name, value) for name, value in replica_facts(source) if name != "encoder"]
+    return _head_facts(source) if source.of_heads else [("layers", _depth(source))]
 
 
 def _depth(source: Source) -> str | Unavailable:
@@ -190,6 +208,9 @@ def _summary(source: Source) -> str:
     if labels:
         shown = ", ".join(f"{label} {number}" for label, number in labels.items())
         return f"{told} {count(sum(labels.values()), 'head')}: {shown}."
+    if source.of_replicas and 0 < pair_count(source) < FEW_PAIRS:
+        pairs = count(pair_count(source), "pair")
+        return f"{told} A small run of {pairs}: intervals are wide."
     stretches = spans(source)
     total = sum(span.last - span.first + 1 for span in stretches)
     passing = sum(span.last - span.first + 1 for span in stretches if span.passes)
@@ -199,7 +220,7 @@ def _summary(source: Source) -> str:
 
 def _claims(source: Source) -> list[Section]:
     """What the source says, first of all; a plain audit has no such section."""
-    if not source.study:
+    if not source.study or source.of_replicas:  # replicas have theirs after the verdicts
         return []
     shown = claims(source)
     content = missing(shown) if isinstance(shown, Unavailable) else shown

@@ -25,6 +25,7 @@ from flowscope.report.flow_pictures import FLOW_PICTURES
 from flowscope.report.geometry_figures import colour_limits
 from flowscope.report.geometry_pictures import dials_picture
 from flowscope.report.head_figures import HeadGrid, head_grid
+from flowscope.report.replica_pictures import REPLICA_PICTURES
 from flowscope.report.source import Source, column, words
 from flowscope.report.token_map import prompts
 
@@ -35,8 +36,8 @@ _POSITIONS, _DPI = 32, 130
 
 
 def png(source: Source, name: str) -> bytes | Unavailable:
-    """Picture of that name (of :data:`PICTURES` or :data:`GEOMETRY_PICTURES`), or why not."""
-    drawn = (PICTURES | GEOMETRY_PICTURES)[name](source)
+    """Picture of that name (of one of the tables of pictures), or why there is none."""
+    drawn = (PICTURES | GEOMETRY_PICTURES | REPLICA_PICTURES)[name](source)
     if isinstance(drawn, Unavailable):
         return drawn
     content = io.BytesIO()

@@ -20,6 +20,9 @@ from flowscope.records.files import is_file
 __all__ = [
     "GEOMETRY_STUDY_TABLES",
     "GEOMETRY_TABLES",
+    "REPLICA_EXTRAS",
+    "REPLICA_STUDY_TABLES",
+    "REPLICA_TABLES",
     "STUDY_TABLES",
     "TABLES",
     "Source",
@@ -72,8 +75,29 @@ GEOMETRY_STUDY_TABLES = {
 }
 """Tables that only a study of source 002 writes."""
 
-_KNOWN = {**TABLES, **STUDY_TABLES, **GEOMETRY_TABLES, **GEOMETRY_STUDY_TABLES}
-_ARRAYS = ("portrait",)
+REPLICA_TABLES = {
+    "agreement": "how alike two replicas end, by the step at which they were let go",
+    "commitment": "the step at which each kind of agreement sets in",
+    "commitment_gap": "how many steps fine detail commits after coarse structure",
+    "internal_gap": "the gap between leading and trailing modes, by layer",
+    "energies": "the energy of leading and trailing modes over the reverse steps",
+}
+"""Tables of a run of coupled replicas, and what each is for."""
+
+REPLICA_EXTRAS = {
+    "coupling_effect": "how much the coupling moves the step at which two replicas commit",
+    "propagation": "how one block multiplies a difference, and through which channel",
+    "mode_commitment": "when each mode was predicted to commit and when it did",
+}
+"""Tables that a run of coupled replicas may have; it is not told that it lacks them."""
+
+REPLICA_STUDY_TABLES = {"synchronization_gap": "what the source says beside what was measured"}
+"""Tables that only a study of source 004 writes."""
+
+_OF_HEADS = {**GEOMETRY_TABLES, **GEOMETRY_STUDY_TABLES}
+_OF_REPLICAS = {**REPLICA_TABLES, **REPLICA_EXTRAS, **REPLICA_STUDY_TABLES}
+_KNOWN = {**TABLES, **STUDY_TABLES, **_OF_HEADS, **_OF_REPLICAS}
+_ARRAYS = ("portrait", "strip")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,9 +145,18 @@ class Source:
     @property
     def of_heads(self) -> bool:
         """Whether this run is about the heads, and no depth audit."""
-        if self.setting("command") == "heads":
-            return True
-        own = (*GEOMETRY_TABLES, *GEOMETRY_STUDY_TABLES)
+        return self._about("heads", _OF_HEADS)
+
+    @property
+    def of_replicas(self) -> bool:
+        """Whether this run is about coupled replicas, and no depth audit."""
+        return self._about("sync", _OF_REPLICAS)
+
+    def _about(self, command: str, own: Mapping[str, str]) -> bool:
+        """Whether the command says so, or there is none and only tables of this kind are there."""
+        given = self.setting("command")
+        if given in ("heads", "sync"):
+            return bool(given == command)
         return any(name in self.tables for name in own) and not any(
             name in self.tables for name in TABLES
         )
@@ -135,12 +168,15 @@ class Source:
 
     @property
     def _study_tables(self) -> Mapping[str, str]:
+        if self.of_replicas:
+            return REPLICA_STUDY_TABLES
         return GEOMETRY_STUDY_TABLES if self.of_heads else STUDY_TABLES
 
     @property
     def expected(self) -> dict[str, str]:
         """Tables that a run of this kind should have, and what each is for."""
         own = GEOMETRY_TABLES if self.of_heads else TABLES
+        own = REPLICA_TABLES if self.of_replicas else own
         return {**own, **(self._study_tables if self.study else {})}
 
     def setting(self, name: str) -> Any:

@@ -43,6 +43,8 @@ _ANSWERS = {
     "no": ("fails", "✕"),
     "cannot be told": ("abstains", "–"),
     "not measured": ("abstains", "○"),
+    "partly": ("partly", "◐"),
+    "abstains": ("abstains", "–"),
 }
 """Answer to a claim: how its chip looks, and its sign."""
 
@@ -50,6 +52,7 @@ _ANSWERS = {
 def claims(source: Source) -> str | Unavailable:
     """Table of the source's claims, each with what was measured and whether they agree."""
     table, paper = ("diffusion_attention", "002") if source.of_heads else ("track_t", "000")
+    table, paper = ("synchronization_gap", "004") if source.of_replicas else (table, paper)
     frame = source.table(table, "says", "measured", "agrees")
     if isinstance(frame, Unavailable):
         return frame

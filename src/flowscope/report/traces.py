@@ -7,7 +7,7 @@ from typing import Any
 from flowscope.report import theme
 from flowscope.report.theme import Picture
 
-__all__ = ["Style", "band", "curve", "extent", "upright"]
+__all__ = ["Style", "band", "compact", "curve", "extent", "upright"]
 
 Style = tuple[str, str, str]
 """Name, colour and dash of a curve."""
@@ -54,6 +54,27 @@ def band(
             **more,
         }
     ]
+
+
+def compact(traces: Sequence[Picture]) -> list[Picture]:
+    """Traces with their numbers to four figures, as many as a picture can show.
+
+    Examples
+    --------
+    >>> compact([{"x": [1.0, 2.0], "y": [0.123456, float("inf")], "yaxis": "y2"}])
+    [{'x': [1, 2], 'y': [0.1235, inf], 'yaxis': 'y2'}]
+    """
+    return [
+        {**trace, **{side: list(map(_brief, trace[side])) for side in ("x", "y") if side in trace}}
+        for trace in traces
+    ]
+
+
+def _brief(value: float) -> float:
+    if not math.isfinite(value):
+        return value
+    short = float(f"{value:.4g}")
+    return int(short) if short == int(short) else short
 
 
 def extent(places: Sequence[float]) -> list[float]:

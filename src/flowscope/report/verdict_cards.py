@@ -22,7 +22,13 @@ _QUESTIONS = {
     "looks nearly everywhere alike and so goes nowhere.",
     "M2": "Does it go round more than a walk whose steps are as decided but unrelated? Beside it: "
     "the same rows with the keys permuted.",
+    "R1": "Is the rough layout of an image decided at an earlier step than its fine detail?",
+    "R2": "Without any coupling, do the weak directions of difference inside the network keep "
+    "more of their energy than the strong ones? Beside it: start and end of a pair "
+    "exchanged at random.",
 }
+_UNITS = {"R1": "pairs", "R2": "pairs"}
+"""What a verdict counts, where it does not count prompts."""
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",
     "fails": "The numbers speak against the claim.",
@@ -68,7 +74,7 @@ def _numbers(verdict: Verdict) -> str:
     name = "null" if isinstance(null, Unavailable) else f"null: {null.name}"
     rows += [(name, reading(null)), ("effect", _effect(verdict))]
     if statistic.n:
-        rows += [("prompts", f"n = {statistic.n}")]
+        rows += [(_UNITS.get(verdict.name, "prompts"), f"n = {statistic.n}")]
     interval = next(
         (i for i in (verdict.interval, statistic.interval) if isinstance(i, Interval)), None
     )

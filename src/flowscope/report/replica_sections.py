@@ -1,0 +1,299 @@
+"""The sections of a page about coupled replicas, between the verdicts and the appendix."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from flowscope.records import Unavailable
+from flowscope.report.escaping import html_text, json_island
+from flowscope.report.figure_html import fold, key, missing, plot
+from flowscope.report.listings import listing, numbers
+from flowscope.report.numerals import count, numeral
+from flowscope.report.replica_captions import (
+    Caption,
+    agreement_caption,
+    energy_caption,
+    gap_caption,
+    mode_caption,
+    propagation_caption,
+    scale_caption,
+    strip_caption,
+)
+from flowscope.report.replica_depth_figures import (
+    CHANNELS,
+    default_layer,
+    energy_figure,
+    energy_layers,
+    gap_figure,
+    gap_panel,
+    mode_figure,
+    propagation_choices,
+    propagation_figure,
+)
+from flowscope.report.replica_figures import agreement_figure, blank, scale_figure
+from flowscope.report.replica_series import Series, class_names, rows_of, series_key, series_of
+from flowscope.report.replica_strip import paired_samples, strip_html
+from flowscope.report.replica_tables import (
+    FEW_PAIRS,
+    commitment_listing,
+    effect_listing,
+    pair_count,
+    replica_claims,
+    replica_facts,
+    without_midpoint,
+)
+from flowscope.report.source import Source, column
+from flowscope.report.theme import Picture
+
+__all__ = ["replica_sections"]
+
+Section = tuple[str, str, str]
+Pictures = Sequence[Picture | Unavailable]
+
+
+def replica_sections(source: Source) -> list[Section]:
+    """Sections of the page of a run of coupled replicas, in order."""
+    found = [("measured", "What was measured", _measured(source))]
+    if source.study:
+        said = replica_claims(source)
+        content = missing(said) if isinstance(said, Unavailable) else said
+        found.append(("claims", "What the source says, what we measure", content))
+    found += [
+        ("agreement", "When do two replicas end alike?", _agreement(source)),
+        ("scales", "Is coarse structure decided before fine detail?", _scales(source)),
+        ("gap", "The gap inside, by depth", _gap(source)),
+        ("energies", "Energy of the modes over time", _energies(source)),
+        ("strip", "Pairs of samples", _strip(source)),
+    ]
+    if "propagation" in source.tables:
+        heading = "How a block multiplies a difference"
+        found.append(("propagation", heading, _propagation(source)))
+    if "mode_commitment" in source.tables:
+        found.append(("modes", "Predicted and measured commitment", _modes(source)))
+    return found
+
+
+def _chooser(label: str, names: Sequence[str], options: Sequence[str], shown: int = 0) -> str:
+    """List that chooses between the pictures of these plots; nothing where there is no choice."""
+    if len(options) < 2:
+        return ""
+    items = "".join(
+        f"<option{' selected' if k == shown else ''}>{html_text(option)}</option>"
+        for k, option in enumerate(options)
+    )
+    return (
+        f'<div class="controls"><label>{html_text(label)} '
+        f'<select data-plots="{" ".join(names)}">{items}</select></label></div>'
+    )
+
+
+def _choices(name: str, pictures: Pictures, shown: int = 0) -> str:
+    """Pictures of a plot beside the one it starts with; nothing where there is no choice."""
+    if len(pictures) < 2:
+        return ""
+    whole = [p if not isinstance(p, Unavailable) else blank(p, 278) for p in pictures]
+    held = [_beyond(whole[shown], picture) for picture in whole]
+    return f'<script type="application/json" id="data-choices-{name}">{json_island(held)}</script>'
+
+
+def _beyond(base: Picture, picture: Picture) -> Picture:
+    """What a picture has that the one shown first has not; all of it where they differ in kind."""
+    pairs = [*zip(base["data"], picture["data"], strict=False), (base["layout"], picture["layout"])]
+    if len(base["data"]) != len(picture["data"]) or any(set(a) - set(b) for a, b in pairs):
+        return {**picture, "whole": True}
+    *data, layout = [
+        {name: part for name, part in new.items() if name not in old or old[name] != part}
+        for old, new in pairs
+    ]
+    return {"data": data, "layout": layout}
+
+
+def _figure(name: str, picture: Picture | Unavailable, caption: Caption, legend: str) -> str:
+    """Picture under its key and above its caption, or the reason there is none."""
+    if isinstance(picture, Unavailable):
+        return missing(picture)
+    return f"<figure>{legend}{plot(name, picture, caption.seen)}{caption.html}</figure>"
+
+
+def _panels(panels: Sequence[str]) -> str:
+    """Small pictures of one kind in a grid; two or four of them in two columns."""
+    pairs = " even" if len(panels) in (2, 4) else ""
+    return f'<div class="panels{pairs}">{"".join(panels)}</div>'
+
+
+def _measured(source: Source) -> str:
+    pairs = pair_count(source)
+    rows = "".join(
+        f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
+        for name, value in replica_facts(source)
+    )
+    facts = f'<div class="numbers"><dl>{rows}</dl></div>' if rows else ""
+    small = (
+        f'<p class="note"><strong>A small run: intervals are wide.</strong> {count(pairs, "pair")} '
+        f"of replicas; below {FEW_PAIRS}, an effect that is not seen may well be there.</p>"
+        if 0 < pairs < FEW_PAIRS
+        else ""
+    )
+    return (
+        "<p>Two images, A and B, are generated side by side from nearly the same noise. With "
+        "strength g each one’s attention also looks at the other: g = 0 leaves them alone, at g = "
+        "1 both count alike. Steps are counted from the noise (step 0) to the finished image.</p>"
+        "<p>First question: A and B are coupled up to some step, then let go. If they end alike, "
+        "what they share was decided before that step. Second question: A and B stay coupled to "
+        "the end, and their difference is followed inside the network, split into directions "
+        "that are strong at the start (leading modes) and weak ones (trailing modes).</p>"
+        f"{small}{facts}"
+    )
+
+
+def _agreement(source: Source) -> str:
+    classes = class_names(source) or {0.0: ""}
+    pictures = [agreement_figure(source, label) for label in classes]
+    first = pictures[0]
+    more = [("rule grey", "fitted sigmoid (thin)"), ("abstained", "interval (in its colour)")]
+    legend = series_key(series_of(source, "agreement"), more)
+    if isinstance(first, Unavailable):
+        return missing(source.noted(source.noted(first, "agreement"), "tau_spec"))
+    drawn = _figure("agreement", first, agreement_caption(source), legend)
+    chooser = _chooser("Class", ["agreement"], list(classes.values()))
+    held = _choices("agreement", pictures)
+    return chooser + drawn + held + _effect(source) + numbers(source, "agreement")
+
+
+def _effect(source: Source) -> str:
+    """How much later the least coupling commits, where that was judged."""
+    frame = source.tables.get("coupling_effect", pd.DataFrame())
+    if frame.empty or "difference" not in frame:
+        return ""
+    table = '<a href="tables/coupling_effect.csv">tables/coupling_effect.csv</a>'
+    return (
+        "<h3>What the coupling moves</h3>"
+        + listing(effect_listing(frame), "differences of τ spec between couplings")
+        + f'<p class="source">Pairs resampled jointly. Drawn from {table}.</p>'
+    )
+
+
+def _scales(source: Source) -> str:
+    frame = source.table("agreement")
+    classes = class_names(source) or {0.0: ""}
+    every = series_of(source, "agreement")
+    if isinstance(frame, Unavailable) or not every:
+        lack = frame if isinstance(frame, Unavailable) else Unavailable("no coupling is named")
+        return missing(source.noted(lack, "agreement")) + _times(source)
+    names, panels = [f"scale-{k}" for k in range(len(every))], []
+    for name, one in zip(names, every, strict=True):
+        pictures = [scale_figure(source, label, one) for label in classes]
+        shown = blank(pictures[0], 278) if isinstance(pictures[0], Unavailable) else pictures[0]
+        said = f"coarse and fine agreement, {one.label}"
+        panels.append(
+            f"<div><h3>{html_text(one.label)}</h3>{plot(name, shown, said)}"
+            f"{_choices(name, pictures)}</div>"
+        )
+    entries = [("disc", "coarse structure"), ("diamond", "fine detail"),
+               ("rule grey", "fitted sigmoid (thin)"), ("band", "interval")]  # fmt: skip
+    chooser = _chooser("Class", names, list(classes.values()))
+    drawn = f"<figure>{key(entries)}{_panels(panels)}{scale_caption(source).html}</figure>"
+    return chooser + drawn + _times(source)
+
+
+def _times(source: Source) -> str:
+    """Midpoints and gaps as a table, and why some are not there."""
+    shown = commitment_listing(source)
+    if isinstance(shown, Unavailable):
+        lack = missing(source.noted(shown, "commitment"))
+    else:
+        lack = f"<h3>When it is decided</h3>{listing(shown, 'steps at which each scale commits')}"
+    gaps = source.table("commitment_gap")
+    if isinstance(gaps, Unavailable):
+        lack += missing(source.noted(gaps, "commitment_gap"))
+    silent = without_midpoint(source)
+    reasons = (
+        fold("Why some have no number", listing(silent, "curves without a midpoint"))
+        if len(silent)
+        else ""
+    )
+    return lack + reasons + numbers(source, "commitment") + numbers(source, "commitment_gap")
+
+
+def _gap(source: Source) -> str:
+    whole = gap_figure(source)
+    if isinstance(whole, Unavailable):
+        return missing(source.noted(source.noted(whole, "internal_gap"), "internal gap"))
+    frame, every = source.tables["internal_gap"], series_of(source, "internal_gap")
+    panels = [_gap_panel(source, frame, k, one) for k, one in enumerate(every)]
+    entries = [("hollow", "hollow: inside its exchange null")]
+    inner = [("abstained", "exchange null, 95 %"), ("band", "interval (in its colour)"),
+             ("rule vacuous", "log G_int as published: its null is not 0 (E86)")]  # fmt: skip
+    return (
+        f"<figure>{series_key(every, entries)}"
+        f"{plot('gap', whole, 'gap between trailing and leading modes by layer and coupling')}"
+        f"<h3>Each against its own null</h3>{key(inner)}{_panels(panels)}"
+        f"{gap_caption(source).html}</figure>{numbers(source, 'internal_gap')}"
+    )
+
+
+def _gap_panel(source: Source, frame: pd.DataFrame, k: int, one: Series) -> str:
+    picture = gap_panel(source, one)
+    if isinstance(picture, Unavailable):
+        return f"<div><h3>{html_text(one.label)}</h3>{missing(picture)}</div>"
+    steps = sorted({step for step in column(rows_of(frame, one), "step") if step == step})
+    where = f", read at step {numeral(steps[0], 6)}" if len(steps) == 1 else ""
+    box = plot(f"gap-{k}", picture, f"gap by layer with its null, {one.label}")
+    return f"<div><h3>{html_text(one.label + where)}</h3>{box}</div>"
+
+
+def _energies(source: Source) -> str:
+    layers = energy_layers(source)
+    if isinstance(layers, Unavailable):
+        return missing(source.noted(source.noted(layers, "energies"), "internal gap"))
+    shown = default_layer(layers)
+    pictures = [energy_figure(source, layer) for layer in layers]
+    more = [("rule", "leading modes"), ("rule vacuous", "trailing modes, dotted"),
+            ("upright", "step where the gap above is read")]  # fmt: skip
+    legend = series_key(series_of(source, "energies"), more)
+    options = [f"layer {layer:g}" for layer in layers]
+    return (
+        _chooser("Shown", ["energies"], options, shown)
+        + _figure("energies", pictures[shown], energy_caption(source), legend)
+        + _choices("energies", pictures, shown)
+        + numbers(source, "energies")
+    )
+
+
+def _strip(source: Source) -> str:
+    strip = paired_samples(source)
+    if isinstance(strip, Unavailable):
+        return missing(source.noted(strip, "strip"))
+    return (
+        "<p>In each cell A stands above B. From left to right the two were kept together for "
+        "longer: look for the step from which they show the same thing, then for the step from "
+        "which even their details are the same. From top to bottom the coupling grows; the last "
+        "row is the control, where only the noise was shared.</p>"
+        f"<figure>{strip_html(strip)}{strip_caption(strip).html}</figure>"
+    )
+
+
+def _propagation(source: Source) -> str:
+    choices = propagation_choices(source)
+    if isinstance(choices, Unavailable):
+        return missing(choices)
+    pictures = [propagation_figure(source, one, step) for one, step in choices]
+    options = [f"{one.label}, step {numeral(step, 6)}" for one, step in choices]
+    shapes = ("disc muted", "square", "diamond", "triangle green")
+    titles = [title for title, _, _ in CHANNELS.values()]
+    entries = [("rule", "gain of leading modes"), ("rule vacuous", "gain of trailing modes"),
+               *zip(shapes, titles, strict=True)]  # fmt: skip
+    return (
+        _chooser("Shown", ["propagation"], options)
+        + _figure("propagation", pictures[0], propagation_caption(source), key(entries))
+        + _choices("propagation", pictures)
+        + numbers(source, "propagation")
+    )
+
+
+def _modes(source: Source) -> str:
+    legend = series_key(
+        series_of(source, "mode_commitment"), [("rule vacuous", "predicted = measured")]
+    )
+    drawn = _figure("modes", mode_figure(source), mode_caption(source), legend)
+    return drawn + numbers(source, "mode_commitment")

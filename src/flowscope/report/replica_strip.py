@@ -1,0 +1,131 @@
+"""The strip of paired samples: all images of the array "strip" as one PNG, with its labels.
+
+Rows are couplings, columns the steps at which a pair was let go; in each cell A stands above B.
+"""
+
+import base64
+import io
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.image import imsave
+from numpy.typing import NDArray
+
+from flowscope.records import Unavailable
+from flowscope.report.escaping import html_text
+from flowscope.report.replica_series import CONTROL
+from flowscope.report.source import Source
+
+__all__ = ["MOST_BYTES", "Strip", "paired_samples", "strip_html", "strip_png"]
+
+MOST_BYTES = 300_000
+"""Bytes of pixels that a strip may put on the page; larger images are averaged down."""
+
+_GAP, _SEAM, _SHOWN = 4, 1, (64, 96)
+"""Pixels between cells and between A and B; least and largest width of an image on the page."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Strip:
+    """Images in [0, 1], ``[rows, columns, 2, height, width, 3]``, their names, the shrinkage."""
+
+    images: NDArray[np.float32]
+    rows: list[str]
+    columns: list[str]
+    shrunk: int
+
+
+def paired_samples(source: Source) -> Strip | Unavailable:
+    """Images of the array "strip", made small enough, or why they cannot be shown."""
+    arrays = source.arrays.get("strip")
+    if arrays is None:
+        return Unavailable("this run has no arrays “strip” (a few paired samples)")
+    absent = [name for name in ("images", "g", "steps") if name not in arrays]
+    if absent:
+        return Unavailable(f"the arrays “strip” hold no {', '.join(absent)}")
+    images = np.asarray(arrays["images"], dtype=np.float32)
+    if images.ndim != 6 or images.shape[2] != 2 or images.shape[3] not in (1, 3) or not images.size:
+        shape = " × ".join(map(str, images.shape))
+        return Unavailable(
+            "the images of the arrays “strip” should be rows × columns × 2 × (1 or 3) × height × "
+            f"width, they are {shape}"
+        )
+    g, steps = (np.asarray(arrays[name], dtype=np.float64).ravel() for name in ("g", "steps"))
+    controls = np.asarray(arrays.get("control", np.zeros(len(g)))).astype(bool).ravel()
+    if (len(g), len(controls), len(steps)) != (images.shape[0], images.shape[0], images.shape[1]):
+        return Unavailable("the arrays “strip” are not all of one size")
+    pixels = images.shape[0] * images.shape[1] * 2 * images.shape[4] * images.shape[5]
+    shrunk = math.ceil(math.sqrt(pixels * images.shape[3] / MOST_BYTES))
+    small = _averaged(images, shrunk)
+    colours = np.broadcast_to(small, (*small.shape[:3], 3, *small.shape[4:])).transpose(
+        0, 1, 2, 4, 5, 3
+    )
+    return Strip(
+        images=np.where(np.isfinite(colours), np.clip(colours / 2 + 0.5, 0, 1), 0.9),
+        rows=[CONTROL if own else f"g = {value:g}" for value, own in zip(g, controls, strict=True)],
+        columns=[f"{step:g}" for step in steps],
+        shrunk=shrunk,
+    )
+
+
+def _averaged(images: NDArray[np.float32], factor: int) -> NDArray[np.float32]:
+    """Mean over blocks of ``factor`` × ``factor`` pixels; a last, smaller block counts as one."""
+    if factor < 2:
+        return images
+    for axis in (-2, -1):
+        starts = np.arange(0, images.shape[axis], factor)
+        counts = np.diff([*starts, images.shape[axis]]).astype(np.float32)
+        shape = [1] * images.ndim
+        shape[axis] = len(starts)
+        images = (np.add.reduceat(images, starts, axis=axis) / counts.reshape(shape)).astype("f4")
+    return images
+
+
+def strip_png(strip: Strip) -> bytes:
+    """All images in one PNG: white between cells, a fine line between A and B."""
+    rows, columns, _, height, width, _ = strip.images.shape
+    tall, wide = 2 * height + _SEAM + _GAP, width + _GAP
+    sheet = np.ones((rows * tall, columns * wide, 3), dtype=np.float32)
+    for i in range(rows):
+        for j in range(columns):
+            for k in range(2):
+                top, left = i * tall + k * (height + _SEAM), j * wide
+                sheet[top : top + height, left : left + width] = strip.images[i, j, k]
+    content = io.BytesIO()
+    pixels = np.round(255 * sheet).astype(np.uint8)
+    imsave(content, pixels, format="png", metadata={"Software": ""})
+    return content.getvalue()
+
+
+def strip_html(strip: Strip) -> str:
+    """The strip in a box that scrolls sideways; labels are text and stay beside their row."""
+    rows, columns, _, height, width, _ = strip.images.shape
+    least, most = _SHOWN
+    # Whole multiples keep the pixels square; few columns may be larger.
+    zoom = max(1, round(min(most, max(least, 840 / columns)) / width))
+    wide, tall = (width + _GAP) * zoom, (2 * height + _SEAM + _GAP) * zoom
+    shape = (
+        f"grid-template-columns:auto repeat({columns},{wide:d}px);"
+        f"grid-template-rows:auto repeat({rows},{tall:d}px)"
+    )
+    heads = "".join(
+        f'<span class="at" style="grid-row:1;grid-column:{k + 2}">{html_text(name)}</span>'
+        for k, name in enumerate(strip.columns)
+    )
+    names = "".join(
+        f'<span class="row" style="grid-column:1;grid-row:{k + 2}">{html_text(name)}</span>'
+        for k, name in enumerate(strip.rows)
+    )
+    data = base64.b64encode(strip_png(strip)).decode()
+    said = (
+        f"pairs of images, {rows} couplings by {columns} steps; rows: {', '.join(strip.rows)}; "
+        f"let go at step {', '.join(strip.columns)}"
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="paired samples">'
+        f'<div class="strip" style="{shape}"><span class="corner">let go at step</span>'
+        f'{heads}{names}<img alt="{html_text(said)}" src="data:image/png;base64,{data}" '
+        f'style="grid-column:2/{columns + 2};grid-row:2/{rows + 2};'
+        f'width:{columns * wide:d}px;height:{rows * tall:d}px"></div></div>'
+    )
