@@ -57,7 +57,12 @@ def _told(text):
 
 @pytest.mark.parametrize(
     "page",
-    ["docs/tutorials/what-is-this-head-doing.md", "docs/how-to/turn-the-dials.md"],
+    [
+        "docs/tutorials/what-is-this-head-doing.md",
+        "docs/tutorials/when-does-this-model-decide.md",
+        "docs/how-to/turn-the-dials.md",
+        "docs/how-to/couple-a-model.md",
+    ],
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -4,8 +4,9 @@ import time
 from threading import get_ident
 
 import pytest
+import torch
 
-from flowscope.workers import Workers
+from flowscope.workers import Workers, one_thread
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -45,3 +46,16 @@ def test_an_error_is_raised_when_all_have_stopped():
     with pytest.raises(ValueError, match="the first item"):
         Workers(2).each(work, [0, 1])
     assert finished == [1]
+
+
+def test_one_thread_is_given_back_also_after_a_failure():
+    before, inside = torch.get_num_threads(), []
+
+    def failing():
+        with one_thread():
+            inside.append(torch.get_num_threads())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing()
+    assert (inside, torch.get_num_threads()) == ([1], before)

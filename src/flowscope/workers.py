@@ -7,14 +7,15 @@ each wait lasts until that process is moved: reading 256 rows of 50,257 outcomes
 everybody waits once, at the end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import torch
 
-__all__ = ["Workers"]
+__all__ = ["Workers", "one_thread"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -56,3 +57,14 @@ class Workers:
         torch.set_num_threads(threads)
         for future in futures:
             future.result()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Many small operations run alone, where threads of torch would mostly wait on each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

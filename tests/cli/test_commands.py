@@ -312,3 +312,103 @@ def test_an_unknown_chain_is_a_sentence():
     result = _run("heads", "--chain", "masked")
     assert result.exit_code == 1
     assert "'unmasked', 'damped' or 'quasi-stationary'" in " ".join(result.stderr.split())
+
+
+SYNC = [
+    "--pairs", "8", "--steps", "6", "--couplings", ".2,1", "--set", "interventions=6",
+    "--set", "resamples=20", "--set", "draws=39", "--set", "kept=3", "--set", "propagation=false",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory):
+    from tests.runs.synthetic_pipelines import pixel_folder
+
+    return str(pixel_folder(tmp_path_factory.mktemp("pipeline"), names=["cat", "dog", "owl"]))
+
+
+@pytest.fixture(scope="module")
+def synced(pipeline, tmp_path_factory):
+    out = ["--out", str(tmp_path_factory.mktemp("synced")), "--labels", "0,2"]
+    return out, _run("sync", pipeline, *SYNC, *out, "--json")
+
+
+def test_sync_json_keeps_its_contract(synced):
+    _, result = synced
+    document = json.loads(result.stdout)
+    assert result.exit_code in (0, 3), result.stderr
+    for name in ("tau_spec", "tau_coarse", "tau_fine"):
+        assert [(row["label"], row["g"], row["control"]) for row in document[name]] == [
+            (label, g, control)
+            for label in (0, 2)
+            for g, control in ((0.2, False), (1.0, False), (0.0, True))
+        ]
+        for row in document[name]:
+            assert row["interval"] or row["midpoint"] in ("no transition", "abstained")
+    assert {(row["g"], row["layer"]) for row in document["gap"]} == {
+        (g, layer) for g in (0.0, 0.2, 1.0) for layer in (1, 2)
+    }
+    assert all(row["null_low"] <= row["null_high"] for row in document["gap"])
+    decided = {v["decision"] for v in document["verdicts"]}
+    assert (result.exit_code == 3) == (decided == {"abstains"})
+
+
+def test_sync_shows_itself_in_eighty_columns(synced, pipeline):
+    out, _ = synced
+    result = _run("sync", pipeline, *SYNC, *out, env={"COLUMNS": "80"})
+    lines = [line for line in result.stdout.splitlines() if "report:" not in line]
+    assert max(cell_len(line) for line in lines) <= 80
+    assert "R1" in result.stdout
+    assert "R2" in result.stdout
+    assert "owl" in result.stdout
+
+
+def test_a_sync_that_abstains_everywhere_exits_with_three(tmp_path):
+    """Replicas that start at one point and meet no noise never part: nothing can be told."""
+    from tests.runs.synthetic_pipelines import pixel_folder, unet
+
+    folder = str(pixel_folder(tmp_path / "unet", model=unet()))
+    still = ["--set", "sigma=0", "--set", "eta=0", "--out", str(tmp_path / "out")]
+    result = _run("sync", folder, *SYNC, *still, "--json")
+    assert result.exit_code == 3, result.stderr
+    document = json.loads(result.stdout)
+    assert {v["decision"] for v in document["verdicts"]} == {"abstains"}
+    assert set(document["gap"]) == {"abstained"}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--couplings", "0.5,1.5"], "couplings must lie in [0, 1]; got 1.5"),
+        (["--couplings", "strong"], "couplings"),
+        (["--couplings", "0.5,,1]"], "couplings"),
+        (["--labels", "7"], "labels must lie between 0 and 2 (cat … owl); got 7"),
+        (["--pairs", "6"], "need 8 pairs"),
+        (["--scheduler", "/no/such/folder"], "holds no scheduler of diffusers"),
+        (["--encoder", "/no/such/folder"], "There is no folder"),
+    ],
+)
+def test_bad_settings_of_sync_get_a_sentence(pipeline, options, words, tmp_path):
+    result = _run("sync", pipeline, *SYNC, "--out", str(tmp_path), *options)
+    assert result.exit_code == 1
+    assert words in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_reproduce_of_source_004_shows_its_claims(pipeline, tmp_path):
+    small = [
+        "sync.pairs=8", "sync.steps=6", "sync.interventions=6", "sync.resamples=20",
+        "sync.draws=39", "sync.kept=3", "sync.propagation=false", "sync.labels=[0]",
+        "sync.couplings=[0.2,1.0]",
+    ]  # fmt: skip
+    options = [part for assignment in small for part in ("--set", assignment)]
+    given = ("reproduce", "synchronization_gap", pipeline, *options, "--out", str(tmp_path))
+    result = _run(*given, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.stderr
+    lines = [line for line in result.stdout.splitlines() if "report:" not in line]
+    assert max(cell_len(line) for line in lines) <= 80
+    document = json.loads(_run(*given, "--json").stdout)
+    assert (document["study"], document["source"]) == ("synchronization_gap", "004")
+    assert len(document["claims"]) == 15
+    for claim in document["claims"]:
+        assert set(claim) == {"item", "where", "says", "measured", "agrees", "rule"}

@@ -9,6 +9,20 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
+from flowscope.nets import bundled_path
+from flowscope.probes.live_block import live_block
+from flowscope.replica import (
+    Propagator,
+    commitment_time,
+    mode_energies,
+    naive_gap,
+    sigmoid_fit,
+    speciation_parameter,
+    split_half_gap,
+    stacked_gram,
+)
+from flowscope.runs import load
+
 TOKENS, WIDTH = 5, 6
 
 
@@ -362,3 +376,153 @@ def test_coupling_added_to_the_reverse_drift_is_not_the_coupled_forward_process(
     joint = reverse_variance(lambda t: -rate + 2 / coupled(t), coupled(horizon), horizon)
     assert_allclose(joint, s2, rtol=1e-6)
     assert_allclose(by_hand, 0.1793, atol=5e-5)
+
+
+# E98
+
+
+def flat_curves(count=100, pairs=32, steps=11, seed=0):
+    """Agreement that does not depend on the intervention step: noise around .6."""
+    rng = np.random.default_rng(seed)
+    return np.linspace(0, 100, steps), 0.6 + 0.1 * rng.standard_normal((count, pairs, steps))
+
+
+def test_a_sigmoid_through_flat_curves_has_a_midpoint_and_the_rule_says_no_transition():
+    """100 flat curves of 32 pairs: 84 midpoints inside the scan; the rule lets 2 pass."""
+    x, curves = flat_curves()
+    midpoints = np.array([sigmoid_fit(x, np.median(rows, 0)).midpoint for rows in curves])
+    assert np.isfinite(midpoints).all()
+    inside = (midpoints >= x[0]) & (midpoints <= x[-1])
+    assert inside.mean() > 0.7
+    placed = [commitment_time(x, rows, resamples=200).status == "ok" for rows in curves]
+    assert np.mean(placed) < 0.1
+    # A transition of the height of source 004 is seen by the same rule.
+    steps = 0.15 / (1 + np.exp(-(x - 45) / 6))
+    found = commitment_time(x, curves[0] + steps, resamples=200)
+    assert found.status == "ok"
+    assert abs(found.midpoint - 45) < 10
+
+
+# E99, E100: the bundled trained transformer
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return load(bundled_path("image"), dtype=torch.float32).model
+
+
+def difference_rows(model, latents, time):
+    """(H^A − H^B)/√2 behind every block, a row per pair."""
+    pairs, seen = len(latents) // 2, []
+
+    def keep(module, args, output):
+        seen.append(((output[:pairs] - output[pairs:]) / 2**0.5).flatten(1))
+
+    hooks = [block.register_forward_hook(keep) for block in model.transformer_blocks]
+    times, labels = torch.full((2 * pairs,), time), torch.full((2 * pairs,), 8)
+    with torch.no_grad():
+        model(latents, timestep=times, class_labels=labels)
+    for hook in hooks:
+        hook.remove()
+    return seen
+
+
+def test_the_same_latents_read_at_two_times_make_a_gap(trained):
+    """Nothing has moved but the clock, from 990 to 700: layer 8 of 16 shows a gap at 8 pairs."""
+    middle, apart = torch.randn(2, 8, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    latents = torch.cat([middle + 0.3 * apart, middle - 0.3 * apart]) / 1.09**0.5
+    first, later = difference_rows(trained, latents, 990), difference_rows(trained, latents, 700)
+    gram = stacked_gram(first[7], later[7])
+    energies = mode_energies(gram).energies
+    assert_allclose([energies[0], energies[-1]], [1.53, 0.99], atol=0.05)
+    assert_allclose(naive_gap(gram, 2, 2), 0.77, atol=0.03)
+    assert split_half_gap(gram, 2, 2).interval[1] < -0.5
+    # The first block has hardly heard of the time, and at the same time nothing has changed.
+    assert abs(naive_gap(stacked_gram(first[0], later[0]), 2, 2) - 1) < 0.02
+    assert_allclose(naive_gap(stacked_gram(first[7], first[7]), 2, 2), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("layer", "time", "dropped"), [(0, 500, 0.18), (7, 100, 0.42)])
+def test_gates_of_a_trained_block_are_not_small_and_the_cross_term_is_not_either(
+    trained, layer, time, dropped
+):
+    """K_0 against I + J_MLP + attention (eq 33), along a random direction."""
+    generator = torch.Generator().manual_seed(0)
+    batch = {
+        "hidden_states": torch.randn(1, 1, 28, 28, generator=generator),
+        "timestep": torch.tensor([time]),
+        "class_labels": torch.tensor([8]),
+    }
+    live = live_block(trained, batch, layer)
+    h = torch.randn(live.H0.shape, generator=generator)
+    block = trained.transformer_blocks[layer]
+    with torch.no_grad():
+        _, first, _, _, second = block.norm1(
+            live.H0, batch["timestep"], batch["class_labels"], hidden_dtype=torch.float32
+        )
+    rms = [float(gate.square().mean().sqrt()) for gate in (first, second)]
+    assert min(rms) > 0.3
+
+    def attended(H):
+        q, k, v = live.block.project(H)
+        heads = torch.softmax(live.block.scale * q @ k.mT, -1) @ v
+        return first[:, None] * block.attn1.to_out[0](heads.transpose(1, 2).flatten(2))
+
+    propagator = Propagator(live.block, live.H0)
+    whole, direct = propagator.apply(h, 0.0), propagator.channels(h, 0.0).direct
+    with torch.no_grad():
+        attention = torch.func.jvp(attended, (live.H0,), (h,))[1]
+    cross = whole - direct - attention
+    assert_allclose(float(cross.norm() / (whole - h).norm()), dropped, atol=0.05)
+
+
+# E101
+
+
+@pytest.mark.parametrize("g", [0.0, 0.5, 1.0])
+def test_leading_modes_are_wide_ones_so_the_order_of_routing_does_not_order_speciation(g):
+    """χ = .3 > .1 as eq 61 asks, c = 1 > .25 as leading and trailing say: the trailing is first."""
+    rho = (1 - g) / (1 + g)
+    leading = speciation_parameter(0.5, m2=0.6, c=1.0, eta=0.8 + rho * 0.3)
+    trailing = speciation_parameter(0.5, m2=0.6, c=0.25, eta=0.8 + rho * 0.1)
+    assert leading < 1 < trailing
+    equal = speciation_parameter(0.5, m2=0.6, c=0.25, eta=0.8 + rho * 0.3)
+    assert equal >= trailing
+
+
+# E102
+
+
+@pytest.mark.parametrize("tokens", [16, 256])
+def test_routing_can_lose_a_coherent_value_change_completely(tokens):
+    """All rows look at token 1, which does not change: ε = (N − 1)^{−1/2} and A₀δV = 0."""
+    A = np.zeros((tokens, tokens))
+    A[:, 0] = 1
+    rough = np.eye(tokens) - 1 / tokens
+    change = np.ones(tokens)
+    change[0] = 0
+    epsilon = np.linalg.norm(rough @ change) / np.linalg.norm(change - rough @ change)
+    transmission = np.linalg.norm(A @ rough, 2)
+    assert_allclose(epsilon, (tokens - 1) ** -0.5)
+    assert_allclose(transmission, (tokens - 1) ** 0.5)
+    assert_allclose(1 - transmission * epsilon, 0, atol=1e-12)
+    assert_allclose(A @ change, 0)
+
+
+# E103
+
+
+@pytest.mark.parametrize(("each", "branch"), [(0.45, 0.0), (0.6, 0.7903)])
+def test_modes_of_one_mixture_speciate_together_where_their_parameters_sum_to_one(each, branch):
+    """Equation 36 with two modes of the same κ, iterated: u = (κ₁ + κ₂) tanh u."""
+    gamma, c, eta = 0.4, np.array([0.5, 0.3]), np.array([0.7, 0.6])
+    m = np.sqrt(each * c * ((1 - eta) * c + gamma) / gamma)
+    assert_allclose([kappa(gamma, *z) for z in zip(m**2, c, eta, strict=True)], each)
+    v = np.array([0.3, 0.0])
+    for _ in range(5000):
+        v = eta * v + gamma * (-v / c + m / c * np.tanh((m / c) @ v))
+    assert_allclose((m / c) @ v, branch, atol=1e-4)
+    assert (np.abs(v) > 0.1).all() == (branch > 0)
+    # The onset is that of the whole Jacobian at zero (E84).
+    live = np.diag(eta - gamma / c) + gamma * np.outer(m / c, m / c)
+    assert (np.linalg.eigvalsh(live).max() > 1) == (2 * each > 1)

@@ -37,7 +37,9 @@ def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
     if placed.empty:
         reasons = "; ".join(sorted({str(r) for r in gaps["because"] if r})) or "nothing was run"
         return not_measured("R1", _ORDER, f"no coupling has both transitions: {reasons}")
-    least = placed.iloc[int(np.argmin(placed["low"]))]
+    against = placed[placed["high"] < 0]
+    shown = placed if against.empty else against
+    least = shown.iloc[int(np.argmin(shown["low"]))]
     value, low, high = (float(least[name]) for name in ("gap", "low", "high"))
     held, told = int((placed["low"] > 0).sum()), len(placed)
     statistic = Measurement(
@@ -51,8 +53,8 @@ def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
     )
     if low > 0:
         decision, because = "holds", f"at every coupling with both transitions ({told})"
-    elif (placed["high"] < 0).any():
-        decision, because = "fails", f"at {int((placed['high'] < 0).sum())} of {told} couplings"
+    elif len(against):
+        decision, because = "fails", f"at {len(against)} of {told} couplings"
     else:
         decision = "abstains"
         because = f"the interval lies above 0 at {held} of {told} couplings only"
@@ -86,14 +88,19 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
     if read.empty:
         reasons = "; ".join(sorted({str(r) for r in table["because"] if r})) or "nothing was read"
         return not_measured("R2", _GAP, reasons)
-    best = read.iloc[int(np.argmin(read["p_all"]))]
+    middle = (read["null_low"] + read["null_high"]) / 2
+    distance = (read["log_gap"] - middle) / (read["null_high"] - read["null_low"])
+    # Many layers can share the smallest p value that the draws allow: the furthest is told.
+    tied = np.asarray(read["p_all"] <= read["p_all"].min())
+    place = int(np.argmax(np.where(tied, distance.abs(), -1.0)))
+    best, side = read.iloc[place], float(distance.iloc[place])
     value, p = float(best["log_gap"]), float(best["p_all"])
     because = (
         f"p = {p:.3g} over {len(read)} layers, the furthest is layer {int(best['layer'])}: log "
         f"ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
     )
     if p <= level:
-        decision = "holds" if value > 0 else "fails"
+        decision = "holds" if side > 0 else "fails"
     else:
         decision = "abstains"
         detectable = float(np.median(read["detectable"]))

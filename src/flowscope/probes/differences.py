@@ -17,12 +17,11 @@ from collections.abc import Collection
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.probes.reducer import Arrays
-from flowscope.replica import stacked_gram
+from flowscope.replica.modes import assembled_gram, wide_product
 from flowscope.tap import BlockPass
 
 __all__ = ["DifferenceProbe"]
@@ -43,21 +42,31 @@ class DifferenceProbe:
     Notes
     -----
     State: the differences of the first step, ``layers · pairs · D`` numbers in the model's own
-    precision, and the matrices. A batch with guidance has its branch with labels first, and that
-    one is read.
+    precision, as many again while a step with a reference runs, and the matrices. Nothing waits
+    for a device while the model runs. A batch with guidance has its branch with labels first, and
+    that one is read.
+
+    A *reference* is a pass over the first latents at the time of a later step (erratum E99): blocks
+    are modulated by the time, so that the same difference of latents has other modes at another
+    time. Of a step with a reference the Gram matrix of [reference; V_s] is kept too.
     """
 
     def __init__(self, *, layers: int, pairs: int, kept: Collection[int]) -> None:
         self._layers, self._pairs = layers, pairs
         self._kept = tuple(sorted({0, *kept}))
         self._first: dict[int, Tensor] = {}
-        self._grams: dict[tuple[int, int], Tensor] = {}
+        self._then: dict[int, Tensor] = {}
+        self._reference: dict[int, Tensor] = {}
+        self._products: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._clocked: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._sizes: dict[tuple[int, int], Tensor] = {}
-        self._step = 0
+        self._step, self._referring = 0, False
 
-    def begin(self, step: int) -> None:
-        """Say which reverse step comes next."""
-        self._step = step
+    def begin(self, step: int, *, reference: bool = False) -> None:
+        """Say which reverse step comes next, and whether it is only its reference."""
+        self._step, self._referring = step, reference
+        if reference:
+            self._reference.clear()
 
     def update(self, block: BlockPass) -> None:
         """Read one block of the depth."""
@@ -70,32 +79,52 @@ class DifferenceProbe:
             )
         layer, step = block.site.index, self._step
         difference = ((hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5).flatten(1)
-        squares = torch.stack([_square(difference), _square(hidden)])
-        self._sizes[layer, step] = squares / squares.new_tensor([self._pairs, rows])
+        if self._referring:
+            self._reference[layer] = difference
+            return
+        self._sizes[layer, step] = torch.stack([_square(difference), _square(hidden)])
         if step == 0:
-            self._first[layer] = difference.clone()
+            self._first[layer] = difference
+            self._then[layer] = wide_product(difference, difference)
+        reference = self._reference.pop(layer, None)
+        if step not in self._kept and reference is None:
+            return
+        now = wide_product(difference, difference)
         if step in self._kept:
-            self._grams[layer, step] = stacked_gram(self._first[layer], difference)
-
-    def basis(self, layer: int, vectors: Float[Tensor, "pairs modes"]) -> Float[Tensor, "modes D"]:
-        """Modes in the hidden space: unit combinations of the first differences of a layer."""
-        first = self._first[layer].double()
-        modes: Tensor = vectors.to(first).mT @ first
-        return torch.nn.functional.normalize(modes, dim=1)
+            self._products[layer, step] = wide_product(difference, self._first[layer]), now
+        if reference is not None:
+            own = wide_product(reference, reference)
+            self._clocked[layer, step] = own, wide_product(difference, reference), now
 
     def arrays(self) -> Arrays:
-        """Gram matrices by layer and kept step, and mean squares by layer and step."""
+        """Gram matrices by layer and kept step, and mean squares by layer and step.
+
+        ``gram`` holds those of [V_0; V_s] at the steps ``kept``, ``clock_gram`` those of
+        [reference; V_s] at the steps ``clock``.
+
+        Raises
+        ------
+        InvalidInputError
+            When a hidden state was not finite.
+        """
         steps = sorted({step for _, step in self._sizes})
         kept = [step for step in self._kept if step in steps]
+        clock = sorted({step for _, step in self._clocked})
         layers = range(self._layers)
-        gram = torch.stack([torch.stack([self._grams[i, s] for s in kept]) for i in layers])
+        grams = [[assembled_gram(self._then[i], *self._products[i, s]) for s in kept]
+                 for i in layers]  # fmt: skip
+        clocked = [[assembled_gram(*self._clocked[i, s]) for s in clock] for i in layers]
         sizes = torch.stack([torch.stack([self._sizes[i, s] for s in steps]) for i in layers])
-        return {
-            "gram": gram.cpu().numpy(),
+        found = {
+            "gram": torch.stack([torch.stack(row) for row in grams]).cpu().numpy(),
             "kept": np.asarray(kept),
-            "difference": sizes[..., 0].double().cpu().numpy(),
-            "hidden": sizes[..., 1].double().cpu().numpy(),
+            "difference": sizes[..., 0].double().cpu().numpy() / self._pairs,
+            "hidden": sizes[..., 1].double().cpu().numpy() / (2 * self._pairs),
         }
+        if clock:
+            found["clock_gram"] = torch.stack([torch.stack(row) for row in clocked]).cpu().numpy()
+            found["clock"] = np.asarray(clock)
+        return found
 
 
 def _square(x: Tensor) -> Tensor:

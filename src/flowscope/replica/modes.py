@@ -75,19 +75,43 @@ def stacked_gram(
             [3., 9.]], dtype=torch.float64)
     """
     _check_pair(V0, Vs)
-    rows = 2 * len(V0)
-    home = torch.device("cpu") if V0.device.type == "mps" else V0.device
-    gram = torch.zeros(rows, rows, dtype=torch.float64, device=home)
-    width = max(1, _WIDENED // rows)
+    return assembled_gram(wide_product(V0, V0), wide_product(Vs, V0), wide_product(Vs, Vs))
+
+
+def wide_product(
+    first: Float[Tensor, "M D"], second: Float[Tensor, "M D"]
+) -> Float64[Tensor, "M M"]:
+    """Products of the rows of two matrices, accumulated in float64 in panels of columns.
+
+    Nothing here waits for a device, so that a model can run on while it is made.
+    """
+    home = torch.device("cpu") if first.device.type == "mps" else first.device
+    found = torch.zeros(len(first), len(second), dtype=torch.float64, device=home)
+    width = max(1, _WIDENED // (2 * len(first)))
+    parts = (torch.split(x, width, 1) for x in (first, second))
     with torch.no_grad():
-        for first, later in zip(torch.split(V0, width, 1), torch.split(Vs, width, 1), strict=True):
-            panel = torch.cat([first.to(home), later.to(home)]).double()
-            gram.addmm_(panel, panel.mT)
+        for left, right in zip(*parts, strict=True):
+            wide = left.to(home).double()
+            found.addmm_(wide, wide.mT if right is left else right.to(home).double().mT)
+    return found
+
+
+def assembled_gram(
+    then: Float64[Tensor, "M M"], crossed: Float64[Tensor, "M M"], now: Float64[Tensor, "M M"]
+) -> Float64[Tensor, "two_M two_M"]:
+    r"""$\Gamma$ from $V_0V_0^\top$, $V_sV_0^\top$ and $V_sV_s^\top$.
+
+    Raises
+    ------
+    InvalidInputError
+        If a difference was not finite.
+    """
+    gram = torch.cat([torch.cat([then, crossed.mT], 1), torch.cat([crossed, now], 1)])
     broken = (~gram.diagonal().isfinite()).nonzero()
     if len(broken):
         raise InvalidInputError(
-            f"V0 and Vs must be finite; found NaN or infinity in pair {int(broken[0]) % len(V0)}. "
-            "Look for overflow in the hidden states."
+            f"V0 and Vs must be finite; found NaN or infinity in pair {int(broken[0]) % len(then)}."
+            " Look for overflow in the hidden states."
         )
     return (gram + gram.mT) / 2
 

@@ -191,7 +191,7 @@ class SyncConfig(Config):
     draws: int = Field(199, ge=39)
     propagation: bool = True
     propagation_steps: int = Field(3, ge=2)
-    propagation_states: int = Field(2, ge=1)
+    propagation_states: int = Field(1, ge=1)
     batch: int = Field(64, ge=1)
     resamples: int = Field(1000, ge=20)
     seed: int = 0

@@ -22,7 +22,7 @@ from flowscope.records import Unavailable
 from flowscope.runs.loading import Loaded
 from flowscope.runs.sources import ModelFolder, located
 
-__all__ = ["Clock", "Denoiser", "denoiser_of"]
+__all__ = ["Clock", "Denoiser", "denoiser_of", "image_shape"]
 
 # A chain of diffusion that ends with more of the data than this does not end in noise.
 _LAST_SIGNAL = 0.05
@@ -80,6 +80,11 @@ class Denoiser:
             return self._raw(x, time, labels)
         if labels is None:
             raise InvalidInputError("guidance needs a model that takes class labels.")
+        if not getattr(self.loaded.model.config, "num_embeds_ada_norm", None):
+            raise InvalidInputError(
+                "guidance needs a label for no class, which this model was not made with; leave "
+                "guidance at 1."
+            )
         empty = torch.full_like(labels, len(self.classes))
         both = self._raw(torch.cat([x, x]), time, torch.cat([labels, empty]))
         asked, free = both.chunk(2)
@@ -121,6 +126,11 @@ class Clock:
             raise InvalidInputError(f"steps must lie between 1 and {most}; got {steps}.")
         self._scheduler.set_timesteps(steps)
         self.times: list[int] = [int(t) for t in self._scheduler.timesteps]
+        if max(self.times) >= most:
+            raise InvalidInputError(
+                f"{steps} steps reach time {max(self.times)}, beyond the {most} times of the "
+                "schedule (its steps_offset); take fewer steps."
+            )
         self.device = device
 
     def __len__(self) -> int:
@@ -190,10 +200,12 @@ def denoiser_of(
             "scheduler=, a scheduler of diffusers or the folder of its configuration."
         )
     named = tuple(classes) or parts.classes
-    known = getattr(model.config, "num_embeds_ada_norm", None) or 0
-    if not _takes_labels(model):
-        named = ()
-    elif len(named) != known and known:
+    known = _labels(model)
+    if classes and len(classes) != known:
+        raise InvalidInputError(
+            f"The model takes {known} class labels; got the names of {len(classes)} classes."
+        )
+    if len(named) != known:
         named = tuple(f"class {i}" for i in range(known))
     return Denoiser(
         loaded=loaded,
@@ -205,13 +217,17 @@ def denoiser_of(
     )
 
 
-def _takes_labels(model: Any) -> bool:
+def _labels(model: Any) -> int:
+    """How many classes it can be asked for; 0 when it takes no label."""
     config = model.config
-    return bool(
-        getattr(config, "num_embeds_ada_norm", None)
-        or getattr(config, "num_class_embeds", None)
-        or getattr(config, "class_embed_type", None)
-    )
+    if getattr(config, "class_embed_type", None):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} is conditioned on vectors (class_embed_type "
+            f"{config.class_embed_type!r}), not on numbered classes; this command does not make "
+            "them. Couple it inside your own pipeline: with flowscope.couple(model, g): ..."
+        )
+    names = ("num_embeds_ada_norm", "num_class_embeds")
+    return int(next((n for n in (getattr(config, name, None) for name in names) if n), 0))
 
 
 def _latent(model: Any) -> tuple[tuple[int, int, int], bool]:
@@ -257,22 +273,35 @@ def _beside(source: Any, loaded: Loaded) -> _Parts:
 
 
 def _from_pipeline_folder(place: ModelFolder, loaded: Loaded) -> _Parts:
-    from diffusers import AutoencoderKL
-
     index = _index(place)
     scheduler: Any | Unavailable = Unavailable(f"{place.name} has no scheduler")
-    if index.get("scheduler"):
+    if _holds(index, "scheduler"):
         scheduler = _scheduler(place.path, subfolder="scheduler")
     decoder: nn.Module | Unavailable = Unavailable("the model works on pixels")
-    if index.get("vae"):
-        weight = next(loaded.model.parameters())
-        network = AutoencoderKL.from_pretrained(
-            place.path, subfolder="vae", use_safetensors=True, torch_dtype=weight.dtype
-        )
-        decoder = network.to(weight.device).eval()
+    for part in ("vae", "vqvae"):
+        if _holds(index, part):
+            decoder = _decoder(place, part, str(index[part][1]), loaded)
     names = index.get("id2label") or {}
     classes = tuple(str(names[key]) for key in sorted(names, key=int))
     return _Parts(scheduler=scheduler, decoder=decoder, classes=classes)
+
+
+def _holds(index: dict[str, Any], part: str) -> bool:
+    """Whether a pipeline has a part; an optional one that it lacks is written as nulls."""
+    return isinstance(index.get(part), list) and bool(index[part][0])
+
+
+def _decoder(place: ModelFolder, part: str, name: str, loaded: Loaded) -> nn.Module:
+    import diffusers
+
+    weight = next(loaded.model.parameters())
+    try:
+        network: nn.Module = getattr(diffusers, name).from_pretrained(
+            place.path, subfolder=part, use_safetensors=True, torch_dtype=weight.dtype
+        )
+    except (OSError, ValueError, AttributeError, RuntimeError) as error:
+        raise LoadError(f"The decoder of {place.name} could not be loaded: {error}") from error
+    return network.to(weight.device).eval()
 
 
 def _index(place: ModelFolder) -> dict[str, Any]:
@@ -325,7 +354,25 @@ def _variance_preserving(scheduler: Any, learned: bool) -> dict[str, Any]:
             f"The schedule says that the model predicts {kind!r}, which does not match it; known "
             "are 'epsilon', 'v_prediction' and, without a learned variance, 'sample'."
         )
-    config = dict(DDIMScheduler.from_config(scheduler.config).config)
+    try:
+        own = DDIMScheduler.from_config(scheduler.config)
+    except NotImplementedError:  # a curve of noise levels that DDIM has no name for
+        own = DDIMScheduler()
+    config = dict(own.config)
     config.pop("_use_default_values", None)
+    # Defaults differ from class to class and are not carried over: the numbers themselves are.
+    if not torch.equal(own.alphas_cumprod, levels):
+        config |= {"beta_schedule": "linear", "trained_betas": scheduler.betas.tolist()}
+        config |= {"num_train_timesteps": len(levels), "rescale_betas_zero_snr": False}
+    config["prediction_type"] = kind
     # A clipped prediction is not the model's; a pipeline that clips is sampled without.
     return {**config, "clip_sample": False, "thresholding": False}
+
+
+def image_shape(denoiser: Denoiser) -> tuple[int, int, int]:
+    """Channels, height and width of the images that its latents become."""
+    if isinstance(denoiser.decoder, Unavailable):
+        return denoiser.shape
+    with torch.no_grad():
+        one = denoiser.decoded(torch.zeros(1, *denoiser.shape, device=denoiser.device))
+    return one.shape[1], one.shape[2], one.shape[3]

@@ -14,7 +14,7 @@ from flowscope.nets import ImageEncoder, bundled_encoder, bundled_path
 from flowscope.records import Unavailable
 from flowscope.runs.loading import load
 
-__all__ = ["Encoder", "cosines", "encoder_of"]
+__all__ = ["Encoder", "cosines", "encoder_mark", "encoder_of"]
 
 Encoder = Callable[[Float[Tensor, "n channels height width"]], Float[Tensor, "n features"]]
 
@@ -68,6 +68,8 @@ class _Transformers:
         self._model: Any = getattr(model, "base_model", model)
         told = {} if isinstance(processor, Unavailable) else vars(processor)
         self._mean, self._std = (told.get(n) or [0.5] * 3 for n in ("image_mean", "image_std"))
+        if told.get("do_normalize") is False:
+            self._mean, self._std = [0.0] * 3, [1.0] * 3
         self._size = self._side(told, model)
 
     @staticmethod
@@ -94,6 +96,24 @@ class _Transformers:
         if pooled is None:
             pooled = found.last_hidden_state.mean(1)
         return torch.flatten(pooled, 1)
+
+
+def encoder_mark(
+    encoder: Encoder | Unavailable, shape: tuple[int, int, int], device: torch.device
+) -> str:
+    """What tells encoders apart: features of three fixed images, to four digits.
+
+    A name would not: functions share theirs, and a folder may be given new weights. An encoder that
+    does not fit the images is refused here, before any is made.
+    """
+    if isinstance(encoder, Unavailable):
+        return encoder.reason
+    images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+    images = images.to(device)
+    alike = cosines(encoder, images, images.roll(1, 0))
+    with torch.no_grad():
+        sizes = torch.linalg.vector_norm(encoder(images).double(), dim=1)
+    return " ".join(f"{float(x):.4g}" for x in (*alike, *sizes))
 
 
 def cosines(

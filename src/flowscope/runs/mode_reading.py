@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection
+from contextlib import closing
 
 import numpy as np
 
@@ -16,12 +18,17 @@ from flowscope.tap import BlockPass, Chain, Tap
 
 __all__ = ["ModeReading", "kept_steps"]
 
+_LONGEST = 80  # characters of a list of steps in the name of a shard
+
 
 def kept_steps(config: SyncConfig, asked: Collection[int] = ()) -> tuple[int, ...]:
     """Reverse steps whose differences are read: evenly spaced ones, and those asked for."""
     spaced = np.linspace(0, config.steps - 1, min(config.kept, config.steps))
-    inside = {min(max(int(step), 1), config.steps - 1) for step in asked}
-    return tuple(sorted({int(step) for step in np.round(spaced)} | inside))
+    return tuple(sorted({int(step) for step in np.round(spaced)} | _inside(config, asked)))
+
+
+def _inside(config: SyncConfig, asked: Collection[int]) -> set[int]:
+    return {min(max(int(step), 1), config.steps - 1) for step in asked}
 
 
 class ModeReading:
@@ -41,24 +48,36 @@ class ModeReading:
     def read(self, g: float, asked: Collection[int]) -> Arrays:
         """Gram matrices of the differences under one coupling; those of `DifferenceProbe`."""
         kept = kept_steps(self._config, asked)
-        name = f"modes-g{g:g}-" + "_".join(str(step) for step in kept)
-        key = ShardKey(name=name[:120], fingerprint=self._fingerprint)
+        asked = tuple(step for step in kept if step in _inside(self._config, asked))
+        listed = "_".join(f"{step}c" if step in asked else str(step) for step in kept)
+        if len(listed) > _LONGEST:
+            listed = hashlib.sha256(listed.encode()).hexdigest()[:16]
+        name = f"modes-{self._config.labels[0]}-g{g:g}-{listed}"
+        key = ShardKey(name=name, fingerprint=self._fingerprint)
         if self._run.shard_done(key):
             return dict(self._run.read_shard(key).arrays)
-        arrays = self._walked(g, kept)
+        arrays = self._walked(g, kept, asked)
         self._run.write_shard(key, arrays, {"g": g})
         return arrays
 
-    def _walked(self, g: float, kept: Collection[int]) -> Arrays:
+    def _walked(self, g: float, kept: Collection[int], asked: Collection[int]) -> Arrays:
         config = self._config
         sampler, noise = pair_sampler(self._denoiser, config, config.labels[0], eta=0.0)
         start = noise.initial(config.mode_sigma)
         with Tap(self._denoiser.loaded.model) as tap:
             listener = _Listener(tap, config.pairs, kept)
             tap.on_block(listener)
-            walk = sampler.walk(start, noise, g=g, before=listener.begin)
-            for _ in walk:
-                self._advance(1)
+
+            def before(step: int) -> None:
+                if step in asked:  # the first latents at the time of this step, coupled as it is
+                    listener.begin(step, reference=True)
+                    time = sampler.clock.times[step]
+                    self._denoiser.noise(start, time, sampler.labels, sampler.guidance)
+                listener.begin(step)
+
+            with closing(sampler.walk(start, noise, g=g, before=before)) as walk:
+                for _ in walk:
+                    self._advance(1)
             return listener.arrays()
 
 
@@ -68,12 +87,12 @@ class _Listener:
     def __init__(self, tap: Tap, pairs: int, kept: Collection[int]) -> None:
         self._tap, self._pairs, self._kept = tap, pairs, kept
         self._probe: DifferenceProbe | None = None
-        self._step = 0
+        self._begun = (0, False)
 
-    def begin(self, step: int) -> None:
-        self._step = step
+    def begin(self, step: int, *, reference: bool = False) -> None:
+        self._begun = (step, reference)
         if self._probe is not None:
-            self._probe.begin(step)
+            self._probe.begin(step, reference=reference)
 
     def __call__(self, block: BlockPass) -> None:
         depth = self._tap.anatomy.depth
@@ -81,7 +100,7 @@ class _Listener:
             raise UnsupportedModelError(f"This model has no depth to read: {depth.reason}.")
         if self._probe is None:
             self._probe = DifferenceProbe(layers=len(depth), pairs=self._pairs, kept=self._kept)
-            self._probe.begin(self._step)
+            self._probe.begin(self._begun[0], reference=self._begun[1])
         if block.site.chain == depth.name:
             self._probe.update(block)
 

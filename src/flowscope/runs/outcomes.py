@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flowscope.errors import InvalidInputError
 from flowscope.probes import Arrays
 from flowscope.records import Run, ShardKey, Unavailable
 from flowscope.replica import coarse_fine
@@ -23,6 +25,7 @@ from flowscope.runs.pair_sampling import PairNoise, PairSampler
 __all__ = ["Curve", "Outcomes", "intervention_steps", "pair_sampler", "pair_seeds", "strip"]
 
 _STRIP_SIDE = 64  # images of the strip are shown no larger
+_IMAGES = 2048  # that a device takes in one pass
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,17 +109,19 @@ class Outcomes:
         return [self._curve(label, g, c) for label in self._config.labels for g, c in asked]
 
     def _chunks(self) -> list[slice]:
-        size, most = self._config.batch, self._config.pairs
+        size, most = max(2, self._config.batch), self._config.pairs
         return [slice(start, min(start + size, most)) for start in range(0, most, size)]
 
     def _curve(self, label: int, g: float, control: bool) -> Curve:
+        self._prepare(label, g, control)
         columns, baseline = [], self._baseline(label)
         for step in self.steps:
             parts = [
-                self._outcome(label, g, control, step, number, rows)
-                for number, rows in enumerate(self._chunks())
+                self._outcome(label, g, control, step, number)
+                for number in range(len(self._chunks()))
             ]
-            columns.append({k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
+            told = [k for k in parts[0] if not k.endswith("_baseline")]
+            columns.append({k: np.concatenate([p[k] for p in parts]) for k in told})
         measures = {}
         if "feature" in columns[0]:
             measures["feature"] = np.stack([c["feature"] for c in columns], 1)
@@ -135,33 +140,57 @@ class Outcomes:
         """Mean distances of independent images of one class, of pairs never tied."""
         weights, sums = [], []
         for number, rows in enumerate(self._chunks()):
-            found = self._outcome(label, 0.0, False, 0, number, rows)
+            found = self._outcome(label, 0.0, False, 0, number)
+            if "coarse_baseline" not in found:  # a last pair that is left over has none to compare
+                continue
             weights.append(rows.stop - rows.start)
             sums.append([found["coarse_baseline"][0], found["fine_baseline"][0]])
         coarse, fine = np.average(sums, axis=0, weights=weights)
+        if not min(coarse, fine) > 0:
+            raise InvalidInputError(
+                f"Images of class {label} that share nothing do not differ: there is nothing to "
+                "agree on. Check the weights, and that the schedule is the model's own."
+            )
         return {"coarse": float(coarse), "fine": float(fine)}
 
     def _key(self, *parts: object) -> ShardKey:
         name = "-".join(str(part) for part in parts)
         return ShardKey(name=name, fingerprint=self._fingerprint)
 
-    def _outcome(
-        self, label: int, g: float, control: bool, step: int, number: int, rows: slice
-    ) -> Arrays:
-        """What the images of some pairs tell, from a shard when it was finished before."""
+    def _outcome_key(self, label: int, g: float, control: bool, step: int, number: int) -> ShardKey:
         kind = "free" if step == 0 else "shared" if control else f"g{g:g}"
-        key = self._key("outcome", label, kind, step, number)
-        if self._run.shard_done(key):
-            return dict(self._run.read_shard(key).arrays)
+        return self._key("outcome", label, kind, step, number)
+
+    def _prepare(self, label: int, g: float, control: bool) -> None:
+        """Finish every shard of a curve that is not there; a device takes many branches at once."""
+        for number, rows in enumerate(self._chunks()):
+            missing = [
+                step
+                for step in self.steps
+                if not self._run.shard_done(self._outcome_key(label, g, control, step, number))
+            ]
+            size = 2 * (rows.stop - rows.start)
+            most = max(1, _IMAGES // size) if self._denoiser.device.type != "cpu" else 1
+            for start in range(0, len(missing), most):
+                self._finish(label, g, control, missing[start : start + most], number, rows)
+
+    def _finish(
+        self, label: int, g: float, control: bool, steps: list[int], number: int, rows: slice
+    ) -> None:
         config = self._config
         sampler, noise = pair_sampler(self._denoiser, config, label, eta=config.eta, rows=rows)
-        x = self._state(label, g, control, step, number, sampler, noise)
-        for _, reached in sampler.walk(x, noise, first=step):
-            x = reached
-            self._advance(1)
-        arrays = self._told(x, baseline=step == 0)
-        self._run.write_shard(key, arrays, {"label": label, "g": g, "step": step})
-        return arrays
+        states = {
+            step: self._state(label, g, control, step, number, sampler, noise) for step in steps
+        }
+        for step, x in sampler.finished(states, noise, advance=self._advance).items():
+            key = self._outcome_key(label, g, control, step, number)
+            arrays = self._told(x, baseline=step == 0)
+            self._run.write_shard(key, arrays, {"label": label, "g": g, "step": step})
+
+    def _outcome(self, label: int, g: float, control: bool, step: int, number: int) -> Arrays:
+        """What the images of some pairs tell, from its shard."""
+        key = self._outcome_key(label, g, control, step, number)
+        return dict(self._run.read_shard(key).arrays)
 
     def _state(
         self,
@@ -180,10 +209,12 @@ class Outcomes:
         key = self._key("trunk", label, "shared" if control else f"g{g:g}", number)
         if not self._run.shard_done(key):
             states = {}
-            for done, x in sampler.walk(start, noise, g=g, shared=control):
-                if done in self.steps:
-                    states[f"step{done}"] = x.float().cpu().numpy()
-                self._advance(1)
+            # Closed at once when something breaks, so that the model is not left coupled.
+            with closing(sampler.walk(start, noise, g=g, shared=control)) as walk:
+                for done, x in walk:
+                    if done in self.steps:
+                        states[f"step{done}"] = x.float().cpu().numpy()
+                    self._advance(1)
             self._run.write_shard(key, states, {"label": label, "g": g})
         held = self._run.read_shard(key).arrays[f"step{step}"]
         return torch.from_numpy(held.copy()).to(self._denoiser.device)

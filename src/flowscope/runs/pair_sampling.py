@@ -15,7 +15,7 @@ intervention, in whatever batch it runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -28,6 +28,8 @@ from flowscope.levers import couple
 from flowscope.runs.denoiser import Clock, Denoiser
 
 __all__ = ["PairNoise", "PairSampler", "replica_correlation"]
+
+_LOOKED_AT = 10  # steps between looks for NaN on a device
 
 
 def replica_correlation(sigma: float) -> float:
@@ -149,7 +151,7 @@ class PairSampler:
         g: float = 0.0,
         shared: bool = False,
         before: Callable[[int], None] = lambda step: None,
-    ) -> Iterator[tuple[int, Float[Tensor, "two_M c h w"]]]:
+    ) -> Generator[tuple[int, Float[Tensor, "two_M c h w"]]]:
         """States on the way from step ``first`` to step ``last``, as (steps done, state).
 
         Parameters
@@ -171,6 +173,11 @@ class PairSampler:
         ------
         InvalidInputError
             When a state is not finite.
+
+        Notes
+        -----
+        The model is coupled while the walk is under way: close it when you leave early
+        (``contextlib.closing``).
         """
         last = len(self.clock) if last is None else last
         branches = 1 if self.guidance == 1 else 2
@@ -181,12 +188,54 @@ class PairSampler:
                 found = self.denoiser.noise(x, time, self.labels, self.guidance)
                 drawn = noise.at(step, shared=shared) if self.eta else None
                 x = self.clock.step(found, step, x, eta=self.eta, noise=drawn)
-                if not bool(torch.isfinite(x).all()):
-                    broken = (~torch.isfinite(x).flatten(1).all(1)).nonzero()[0]
-                    raise InvalidInputError(
-                        f"Latents of replica {int(broken)} are NaN or infinite after step "
-                        f"{step + 1} of {len(self.clock)} (g = {g:g}). Use a wider dtype "
-                        "(--dtype float32), less guidance, or check that the schedule is the "
-                        "model's own."
-                    )
+                self._refuse_broken(x, step, g)
                 yield step + 1, x
+
+    @torch.no_grad()
+    def finished(
+        self,
+        states: Mapping[int, Float[Tensor, "two_M c h w"]],
+        noise: PairNoise,
+        *,
+        advance: Callable[[int], None] = lambda branches: None,
+    ) -> dict[int, Float[Tensor, "two_M c h w"]]:
+        """Where replicas end that are let go at several steps, walked to the end in one batch.
+
+        Parameters
+        ----------
+        states
+            Where they are when they are let go, by the number of steps done.
+        noise
+            Of these pairs; every branch meets the same.
+        advance
+            Told the number of branches after each step.
+        """
+        ended = {done: x for done, x in states.items() if done >= len(self.clock)}
+        active: dict[int, Tensor] = {}
+        for step in range(min(states), len(self.clock)):
+            if step in states:
+                active[step] = states[step]
+            number = len(active)
+            x = torch.cat(list(active.values()))
+            labels = None if self.labels is None else self.labels.repeat(number)
+            found = self.denoiser.noise(x, self.clock.times[step], labels, self.guidance)
+            drawn = noise.at(step, shared=False).repeat(number, 1, 1, 1) if self.eta else None
+            x = self.clock.step(found, step, x, eta=self.eta, noise=drawn)
+            self._refuse_broken(x, step, 0.0)
+            active = dict(zip(active, x.chunk(number), strict=True))
+            advance(number)
+        return active | ended
+
+    def _refuse_broken(self, x: Tensor, step: int, g: float) -> None:
+        last = step + 1 == len(self.clock)
+        if x.is_cuda and not last and step % _LOOKED_AT:  # a look at a device waits for it
+            return
+        if bool(torch.isfinite(x).all()):
+            return
+        rows = int((~torch.isfinite(x).flatten(1).all(1)).nonzero()[0])
+        broken = rows if self.labels is None else rows % len(self.labels)
+        raise InvalidInputError(
+            f"Latents of replica {broken} are NaN or infinite after step {step + 1} of "
+            f"{len(self.clock)} (g = {g:g}). Use a wider dtype (--dtype float32), less guidance, "
+            "or check that the schedule is the model's own."
+        )

@@ -18,7 +18,7 @@ from flowscope.records import Run, Unavailable, Verdict
 from flowscope.runs.audit import Audit
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import SyncConfig
-from flowscope.runs.denoiser import Denoiser, denoiser_of
+from flowscope.runs.denoiser import Denoiser, denoiser_of, image_shape
 from flowscope.runs.encoders import Encoder, encoder_of
 from flowscope.runs.loading import Loaded, load
 from flowscope.runs.synchronizer import Synchronizer
@@ -176,7 +176,7 @@ def _synced(
     _refuse(config)
     denoiser = denoiser_of(source, _loaded(source, config), scheduler=scheduler, classes=classes)
     _refuse_labels(config, denoiser)
-    shape = _image_shape(denoiser)
+    shape = image_shape(denoiser)
     chosen, named = encoder_of(encoder, shape=shape, device=denoiser.device)
     job = Synchronizer(denoiser, chosen, named, config, folder, progress)
     return Sync(run=job.run())
@@ -202,6 +202,9 @@ def _refuse(config: SyncConfig) -> None:
     wrong = [g for g in config.couplings if not 0 <= g <= 1 or math.isnan(g)]
     if wrong:
         raise InvalidInputError(f"couplings must lie in [0, 1]; got {wrong[0]}.")
+    for name, values in (("couplings", config.couplings), ("labels", config.labels)):
+        if len(set(values)) < len(values):
+            raise InvalidInputError(f"{name} must differ from each other; got {list(values)}.")
     if config.pairs // 2 < 2 * config.band:
         raise InvalidInputError(
             f"Bands of {config.band} leading and {config.band} trailing modes need "
@@ -225,11 +228,3 @@ def _refuse_labels(config: SyncConfig, denoiser: Denoiser) -> None:
             f"labels must lie between 0 and {known - 1} ({denoiser.classes[0]} … "
             f"{denoiser.classes[-1]}); got {wrong[0]}."
         )
-
-
-def _image_shape(denoiser: Denoiser) -> tuple[int, int, int]:
-    if isinstance(denoiser.decoder, Unavailable):
-        return denoiser.shape
-    with torch.no_grad():
-        one = denoiser.decoded(torch.zeros(1, *denoiser.shape, device=denoiser.device))
-    return one.shape[1], one.shape[2], one.shape[3]

@@ -78,7 +78,8 @@ class _Reading:
     def _features(self, *, control: bool) -> pd.DataFrame:
         table = self._commitment
         tied = table["control"].astype(bool) == control
-        return table[(table["measure"] == "feature") & tied & (table["label"] == self._label)]
+        rows = table[(table["measure"] == "feature") & tied & (table["label"] == self._label)]
+        return rows.sort_values("g")
 
     def _effect(self, kind: str) -> tuple[Agreement, str]:
         """Whether a difference of two commitment times is positive, and it in words."""
@@ -115,13 +116,14 @@ class _Reading:
 
     def plateau(self) -> Statement:
         rows = self._features(control=False)
+        unread = bool((rows["status"] == "abstained").all())
         rows = rows[rows["status"] == "ok"]
         told = "; ".join(
             f"g = {r['g']:g}: {r['amplitude']:.3f} [{r['amplitude_low']:.3f}, "
             f"{r['amplitude_high']:.3f}]"
             for _, r in rows.iterrows()
         )
-        agrees: Agreement = "cannot be told"
+        agrees: Agreement = "not measured" if unread else "cannot be told"
         if len(rows) > 1:
             least, most = rows.iloc[0], rows.iloc[-1]
             apart = least["amplitude_high"] < most["amplitude_low"]
@@ -141,7 +143,7 @@ class _Reading:
         own = self._time(rows.iloc[0]) if len(rows) else ""
         return Statement(
             item="shared-noise control", where="Figs 1, 5",
-            says="with shared noise at g = 0 the transition is at 53 of 100, earlier than at g = .1",
+            says="with shared noise at g = 0 it is at 53 of 100, earlier than at g = .1",
             measured=f"{own}; least coupling less control: {difference}" if own else "",
             agrees=agrees if own else "not measured",
             rule="the interval of τ_spec(least g) − τ_spec(control) lies above 0",
@@ -160,7 +162,7 @@ class _Reading:
     def lag(self) -> Statement:
         rows = self._gaps[
             (self._gaps["label"] == self._label) & ~self._gaps["control"].astype(bool)
-        ]
+        ].sort_values("g")
         told = "; ".join(
             f"g = {r['g']:g}: "
             + (
@@ -223,8 +225,9 @@ class _Reading:
         layers = int(self._internal["layer"].max())
         rows = self._internal[(self._internal["g"] == 0) & (self._internal["status"] == "ok")]
         middle = rows[(rows["layer"] > layers / 3) & (rows["layer"] <= 0.8 * layers)]
-        below = middle[(middle["p_all"] <= _LEVEL) & (middle["log_gap"] < 0)]
-        above = middle[(middle["p_all"] <= _LEVEL) & (middle["log_gap"] > 0)]
+        seen, centre = middle["p_all"] <= _LEVEL, (middle["null_low"] + middle["null_high"]) / 2
+        below = middle[seen & (middle["log_gap"] < centre)]
+        above = middle[seen & (middle["log_gap"] > centre)]
         agrees: Agreement = "yes" if len(below) else "no" if len(above) else "cannot be told"
         least = middle["log_gap"].min() if len(middle) else math.nan
         return Statement(
@@ -262,19 +265,22 @@ class _Reading:
         says = "the behaviour does not change with the class"
         rule = "no when τ_spec of two classes at one coupling have disjoint intervals"
         table = self._commitment
-        rows = table[(table["measure"] == "feature") & (table["status"] == "ok")]
+        rows = table[(table["measure"] == "feature") & (table["status"] != "abstained")]
         if rows["label"].nunique() < 2:
             return _silent("classes", "§4.1", says, rule)
-        apart, told = [], []
-        for (g, control), group in rows.groupby(["g", "control"]):
+        apart, told, compared = [], [], 0
+        for (g, control), group in rows[rows["status"] == "ok"].groupby(["g", "control"]):
+            compared += len(group) > 1
             if group["low"].max() > group["high"].min():
                 apart.append("shared noise" if control else f"g = {g:g}")
             values = ", ".join(f"{r['class']} {self._share(r['midpoint'])}"
                                for _, r in group.iterrows())  # fmt: skip
             told.append(f"{'shared noise' if control else f'g = {g:g}'}: {values}")
         return Statement(
-            item="classes", where="§4.1", says=says, rule=rule, agrees="no" if apart else "yes",
-            measured="; ".join(told) + (f"; apart at {', '.join(apart)}" if apart else ""),
+            item="classes", where="§4.1", says=says, rule=rule,
+            agrees="no" if apart else "yes" if compared else "cannot be told",
+            measured=("; ".join(told) or "no transition in any class")
+            + (f"; apart at {', '.join(apart)}" if apart else ""),
         )  # fmt: skip
 
     def _assumption(self, equation: str, item: str, says: str) -> Statement:

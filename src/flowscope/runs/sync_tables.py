@@ -152,7 +152,8 @@ def gap_table(times: Times, curves: Sequence[Curve], classes: Sequence[str]) -> 
 
 def effect_table(times: Times, config: SyncConfig, classes: Sequence[str]) -> pd.DataFrame:
     """How much later features commit under the least coupling, pairs resampled jointly."""
-    least, largest = min(config.couplings), max(config.couplings)
+    tied = [g for g in config.couplings if g] or [0.0]
+    least, largest = min(tied), max(tied)
     rows = []
     for label in config.labels:
         first = times.get((label, least, False, "feature"))
@@ -161,9 +162,12 @@ def effect_table(times: Times, config: SyncConfig, classes: Sequence[str]) -> pd
             "least coupling − control": times.get((label, 0.0, True, "feature")),
         }
         for kind, other in others.items():
-            if first is None or other is None:
+            if first is None or other is None or other is first:
                 continue
             found = commitment_gap(first, other)
+            second = "control" if "control" in kind else f"g = {largest:g}"
+            told = found.because.replace("fine: ", f"g = {least:g}: ")
+            told = told.replace("coarse: ", f"{second}: ")
             rows.append(
                 {
                     "label": label,
@@ -174,7 +178,7 @@ def effect_table(times: Times, config: SyncConfig, classes: Sequence[str]) -> pd
                     "high": found.interval[1],
                     "n": found.n,
                     "status": found.status,
-                    "because": found.because,
+                    "because": told,
                 }
             )
     names = ["label", "class", "kind", "difference", "low", "high", "n", "status", "because"]
@@ -184,15 +188,21 @@ def effect_table(times: Times, config: SyncConfig, classes: Sequence[str]) -> pd
 def internal_gap_table(
     readings: Mapping[float, Arrays], read_at: Mapping[float, int], config: SyncConfig
 ) -> pd.DataFrame:
-    """The gap between leading and trailing modes by coupling and layer, beside its null."""
+    """The gap between leading and trailing modes by coupling and layer, beside its null.
+
+    ``log_gap`` and its null compare the differences at a step with those of the first latents *at
+    the same diffusion time* (erratum E99). ``naive`` and ``mixed_log_gap`` are as published: they
+    compare two times.
+    """
     rows = []
     for g, arrays in readings.items():
-        kept = [int(step) for step in arrays["kept"]]
-        place = kept.index(read_at[g])
-        found = [_gap(grams[place], config) for grams in arrays["gram"]]
+        published = arrays["gram"][:, arrays["kept"].tolist().index(read_at[g])]
+        same_clock = arrays["clock_gram"][:, arrays["clock"].tolist().index(read_at[g])]
+        found = [_gap(gram, config) for gram in same_clock]
         joint = familywise([null for _, null in found])
         for layer, (told, _) in enumerate(found):
             row = {"g": g, "layer": layer + 1, "step": read_at[g]}
+            row |= _published(published[layer], config)
             rows.append(row | told | {"p_all": joint[layer]})
     return pd.DataFrame(rows)
 
@@ -217,6 +227,16 @@ def familywise(nulls: Sequence[ExchangeNull | None]) -> list[float]:
     return [math.nan if null is None else next(told) for null in nulls]
 
 
+def _published(gram: NDArray[np.float64], config: SyncConfig) -> dict[str, Any]:
+    """G_int of eq 80, and the split-half log ratio between the same two diffusion times."""
+    band = config.band
+    try:
+        half = split_half_gap(gram, band, band, seed=config.seed)
+        return {"naive": naive_gap(gram, band, band), "mixed_log_gap": half.value}
+    except InvalidInputError:
+        return {"naive": math.nan, "mixed_log_gap": math.nan}
+
+
 def _gap(
     gram: NDArray[np.float64], config: SyncConfig
 ) -> tuple[dict[str, Any], ExchangeNull | None]:
@@ -224,14 +244,12 @@ def _gap(
     try:
         null = exchange_null(gram, band, band, draws=config.draws, seed=config.seed)
         half = split_half_gap(gram, band, band, seed=config.seed)
-        naive = naive_gap(gram, band, band)
     except InvalidInputError as error:
-        names = ("naive", "log_gap", "low", "high", "null_low", "null_high", "p", "detectable")
+        names = ("log_gap", "low", "high", "null_low", "null_high", "p", "detectable")
         row: dict[str, Any] = dict.fromkeys(names, math.nan)
         why = {"band": band, "n": pairs, "status": "abstained", "because": str(error)}
         return row | why, None
     row = {
-        "naive": naive,
         "log_gap": half.value,
         "low": half.interval[0],
         "high": half.interval[1],

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from flowscope.errors import UnsupportedModelError
@@ -11,11 +10,13 @@ from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import SyncConfig
-from flowscope.runs.denoiser import Denoiser
-from flowscope.runs.encoders import Encoder
+from flowscope.runs.denoiser import Denoiser, image_shape
+from flowscope.runs.encoders import Encoder, encoder_mark
+from flowscope.runs.loading import weight_hash
 from flowscope.runs.measuring import refuse_broken_weights
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import Outcomes, strip
+from flowscope.runs.propagation import Propagation
 from flowscope.runs.sync_tables import (
     Times,
     agreement_table,
@@ -48,7 +49,7 @@ class Synchronizer:
     ) -> None:
         self._denoiser, self._encoder, self._config = denoiser, encoder, config
         self._progress = progress or (lambda stage, done, total: None)
-        self._fingerprint = _content_hash(denoiser, encoder_name, config)
+        self._fingerprint = _content_hash(denoiser, encoder, config)
         if folder is None:
             folder = own_folder(config.out, "sync", denoiser.loaded, self._fingerprint)
         classes = denoiser.classes
@@ -110,12 +111,39 @@ class Synchronizer:
                 readings[g] = stage.read(g, [read_at[g]])
         except UnsupportedModelError as error:
             self._writer.note(Measurement.abstained("internal gap", str(error)))
-            return not_measured("R2", "an internal gap at g = 0", str(error))
+            return not_measured(
+                "R2",
+                "without coupling, trailing modes keep more energy than leading ones",
+                str(error),
+            )
         counter.finish()
         table = internal_gap_table(readings, read_at, config)
         self._writer.put("internal_gap", table)
         self._writer.put("energies", energy_table(readings, config))
+        self._propagation(readings)
         return judge_internal_gap(table[table["g"] == 0], seed=config.seed)
+
+    def _propagation(self, readings: dict[float, Arrays]) -> None:
+        if not self._config.propagation:
+            self._writer.note(Measurement.abstained("propagation", "it was switched off"))
+            return
+        counter = _Counter(self._progress, "blocks")
+        stage = Propagation(
+            self._denoiser,
+            self._config,
+            readings,
+            self._writer.run,
+            self._fingerprint,
+            counter.advance,
+        )
+        counter.total = stage.work()
+        tables = stage.tables()
+        counter.finish()
+        if isinstance(tables, Unavailable):
+            self._writer.note(Measurement.abstained("propagation", tables.reason))
+            return
+        for name, table in tables.items():
+            self._writer.put(name, table)
 
     def _read_at(self, g: float, times: Times) -> int:
         """The step of commitment under this coupling; else the control's; else the middle."""
@@ -143,19 +171,18 @@ class _Counter:
         self._progress(self._stage, self.total, self.total)
 
 
-Advance = Callable[[int], None]
-
-
-def _content_hash(denoiser: Denoiser, encoder: str, config: SyncConfig) -> str:
+def _content_hash(denoiser: Denoiser, encoder: Encoder | Unavailable, config: SyncConfig) -> str:
     """What decides the content of a shard, as one fingerprint.
 
-    Couplings, interventions and classes are in the names of shards, so that a finer sweep takes up
-    what a coarser one has finished.
+    Couplings and classes are in the names of shards, so that a wider sweep takes up what a narrower
+    one has finished; the interventions are not, because one walk serves all of them.
     """
+    decoder = denoiser.decoder
     decides = {
         "weights": str(denoiser.loaded.weight_hash),
+        "decoder": "" if isinstance(decoder, Unavailable) else str(weight_hash(decoder)),
         "schedule": {k: str(v) for k, v in denoiser.schedule.items()},
-        "encoder": encoder,
+        "encoder": encoder_mark(encoder, image_shape(denoiser), denoiser.device),
         "settings": config.model_dump(mode="json", exclude=set(_AFTERWARDS)),
         "interventions": config.interventions,
         "versions": {name: str(version) for name, version in library_versions().items()},
