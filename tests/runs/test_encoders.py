@@ -9,9 +9,9 @@ from tests import models
 from tests.runs.synthetic_pipelines import pooled
 
 from flowscope.errors import FlowscopeError, InvalidInputError
-from flowscope.nets import bundled_encoder, bundled_path
+from flowscope.nets import ImageEncoder, bundled_encoder, bundled_path
 from flowscope.records import Unavailable
-from flowscope.runs.encoders import cosines, encoder_of
+from flowscope.runs.encoders import cosines, encoder_mark, encoder_of
 
 CPU = torch.device("cpu")
 
@@ -140,3 +140,14 @@ def test_features_that_cannot_be_compared_are_refused(encoder, words):
     images = torch.ones(3, 1, 6, 6)
     with pytest.raises(InvalidInputError, match=words):
         cosines(encoder, images, images)
+
+
+def test_encoders_are_told_apart_by_what_they_say_not_by_their_name():
+    shape, device = (1, 4, 4), torch.device("cpu")
+    first, second = (lambda x: x.flatten(1), lambda x: x.flatten(1) + 1)
+    assert first.__name__ == second.__name__
+    marks = [encoder_mark(encoder, shape, device) for encoder in (first, first, second)]
+    assert marks[0] == marks[1] != marks[2]
+    assert encoder_mark(Unavailable("none"), shape, device) == "none"
+    with pytest.raises(InvalidInputError, match="reads images"):
+        encoder_mark(ImageEncoder(channels=1, size=28, classes=2, width=2).features, shape, device)

@@ -10,6 +10,7 @@ import torch
 from tests.runs.synthetic_pipelines import dit, gaussian_denoiser, pooled
 
 from flowscope.errors import InvalidInputError
+from flowscope.levers import couple
 from flowscope.records import Manifest, Run, Unavailable
 from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import denoiser_of
@@ -285,15 +286,16 @@ def test_modes_are_read_once_for_each_coupling_and_list_of_steps(tmp_path):
     denoiser, passes = denoiser_with_passes()
     stage = modes_of(denoiser, tmp_path / "run", steps=60, kept=40)
     first = stage.read(0.5, [57])
-    assert len(passes) == 60
+    assert len(passes) == 61  # one for the reference of the step that was asked for
+    assert first["clock"].tolist() == [57]
     assert 57 in first["kept"]
     assert 58 not in first["kept"]
     again = stage.read(0.5, [57])
-    assert len(passes) == 60
+    assert len(passes) == 61
     for name, values in first.items():
         np.testing.assert_array_equal(values, again[name])
     assert 58 in stage.read(0.5, [58])["kept"]  # a long list differs at its end only
-    assert len(passes) == 120
+    assert len(passes) == 122
 
 
 def test_modes_are_those_of_coupled_replicas_without_noise(tmp_path):
@@ -310,3 +312,42 @@ def test_modes_are_those_of_coupled_replicas_without_noise(tmp_path):
     both = torch.cat(rows)
     place = found["kept"].tolist().index(3)
     np.testing.assert_allclose(found["gram"][1, place], both @ both.T, rtol=1e-4, atol=1e-6)
+
+
+def test_the_reference_is_the_first_difference_at_the_time_of_the_step(tmp_path):
+    """Erratum E99: blocks are modulated by the time, so V_0 must be read at the same one."""
+    denoiser, _ = denoiser_with_passes()
+    config = config_of()
+    found = modes_of(denoiser, tmp_path / "run").read(0.5, [3])
+    sampler, noise = pair_sampler(denoiser, config, 1, eta=0.0)
+    start, states = noise.initial(config.mode_sigma), []
+    blocks = denoiser.loaded.model.transformer_blocks
+    hook = blocks[0].register_forward_hook(lambda _, a, y: states.append(y))
+    walked = dict(sampler.walk(start, noise, g=0.5))
+    at_three = states[3]
+    states.clear()
+    with torch.no_grad(), couple(denoiser.loaded.model, 0.5):
+        denoiser.noise(start, sampler.clock.times[3], sampler.labels)
+    hook.remove()
+    rows = [((h[:4] - h[4:]) / 2**0.5).flatten(1).double() for h in (states[0], at_three)]
+    stacked = torch.cat(rows)
+    np.testing.assert_allclose(found["clock_gram"][0, 0], (stacked @ stacked.T).numpy(), rtol=1e-4)
+    assert set(walked) == set(range(1, config.steps + 1))
+    other = found["gram"][0, found["kept"].tolist().index(3)]
+    first, read = found["clock_gram"][0, 0][:4, :4], other[:4, :4]
+    assert np.abs(first - read).max() > 1e-2 * read.max()
+
+
+def test_branches_that_walk_in_one_batch_end_where_each_would(tmp_path):
+    denoiser, _ = denoiser_with_passes()
+    config = config_of()
+    sampler, noise = pair_sampler(denoiser, config, 1, eta=1.0)
+    states = {0: noise.initial(1.0)}
+    states |= dict(sampler.walk(states[0], noise, g=0.5))
+    told = []
+    ended = sampler.finished(states, noise, advance=told.append)
+    assert set(ended) == set(states)
+    assert sum(told) == sum(config.steps - step for step in states)
+    for step, start in states.items():
+        *_, (_, alone) = [(step, start), *sampler.walk(start, noise, first=step)]
+        torch.testing.assert_close(ended[step], alone, rtol=1e-4, atol=1e-4)

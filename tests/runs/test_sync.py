@@ -193,7 +193,7 @@ def test_a_latent_pipeline_is_compared_in_its_images(tmp_path):
         return pooled(images)
 
     found = fs.sync(folder, encoder=encoder, out=tmp_path / "run", **SMALL)
-    assert all(images.shape == (8, 3, 16, 16) for images in seen)
+    assert all(images.shape in ((3, 3, 16, 16), (8, 3, 16, 16)) for images in seen)
     assert max(float(images.abs().max()) for images in seen) <= 1
     assert found.run.read_arrays("strip")["images"].shape[-3:] == (3, 16, 16)
     assert set(found.internal_gap["layer"]) == {1, 2}

@@ -90,6 +90,7 @@ def test_planted_modes_part_at_the_step_that_is_read():
     sizes = np.arange(1.0, 13).reshape(2, 6)
     arrays = {
         "gram": grams, "kept": np.array([0, 2, 5]), "difference": sizes, "hidden": 2 * sizes + 1,
+        "clock_gram": grams[:, 1:], "clock": np.array([2, 5]),
     }  # fmt: skip
     config = SyncConfig.model_validate({"band": 2, "draws": 99, "pairs": 16, "steps": 6})
     table = internal_gap_table({0.0: arrays, 0.5: arrays}, {0.0: 5, 0.5: 2}, config)
@@ -100,6 +101,12 @@ def test_planted_modes_part_at_the_step_that_is_read():
         assert abs(found.loc[place, "log_gap"]) < 0.1
         assert found.loc[place, "p_all"] > 0.05
     assert found["step"].tolist() == [5, 5, 2, 2]
+    # The gap of the clock alone is in the published columns, not in ours.
+    clock = arrays | {"clock_gram": np.stack([[still, still]] * 2)}
+    ours = internal_gap_table({0.0: clock}, {0.0: 5}, config).set_index("layer").loc[2]
+    assert abs(ours["log_gap"]) < 0.1
+    assert ours["mixed_log_gap"] > 0.5
+    assert ours["naive"] > 3
     energies = energy_table({0.0: arrays}, config).set_index(["layer", "step"])
     row = energies.loc[(2, 5)]
     assert row["trail"] / row["lead"] > 3
@@ -111,6 +118,7 @@ def test_too_few_modes_abstain_layer_by_layer():
     merged = np.zeros((1, 2, 16, 16))
     merged[:, :, :8, :8] = np.eye(8)
     arrays = {"gram": merged, "kept": np.array([0, 3])}
+    arrays |= {"clock_gram": merged[:, 1:], "clock": np.array([3])}
     config = SyncConfig.model_validate({"band": 2, "pairs": 8, "steps": 6})
     (row,) = internal_gap_table({0.0: arrays}, {0.0: 3}, config).to_dict("records")
     assert row["status"] == "abstained"
