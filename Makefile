@@ -45,6 +45,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.weak_error
 	$(BIN)/python -m benchmarks.heads
 	$(BIN)/python -m benchmarks.markov_maps
+	$(BIN)/python -m benchmarks.replica_null
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'

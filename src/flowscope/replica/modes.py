@@ -38,6 +38,7 @@ __all__ = ["ModeEnergies", "mode_energies", "stacked_gram"]
 
 # So many numbers of a difference matrix are widened to float64 at a time.
 _WIDENED = 2**22
+_PIECE = 1024  # columns of a product that runs by itself
 # Eigenvalues below this share of the largest are rounding: the Gram matrix is exact to 1e-13 or so.
 _FLOOR = 1e-12
 
@@ -83,7 +84,8 @@ def wide_product(
 ) -> Float64[Tensor, "M M"]:
     """Products of the rows of two matrices, accumulated in float64 in panels of columns.
 
-    Nothing here waits for a device, so that a model can run on while it is made.
+    Nothing here waits for a device, so that a model can run on while it is made. A product of a few
+    long rows is one short sum after another; it is cut into pieces of columns that run at once.
     """
     home = torch.device("cpu") if first.device.type == "mps" else first.device
     found = torch.zeros(len(first), len(second), dtype=torch.float64, device=home)
@@ -92,7 +94,13 @@ def wide_product(
     with torch.no_grad():
         for left, right in zip(*parts, strict=True):
             wide = left.to(home).double()
-            found.addmm_(wide, wide.mT if right is left else right.to(home).double().mT)
+            other = wide if right is left else right.to(home).double()
+            whole = wide.shape[1] // _PIECE * _PIECE
+            rows, columns = (
+                x[:, :whole].unflatten(1, (-1, _PIECE)).transpose(0, 1) for x in (wide, other)
+            )
+            found += (rows @ columns.mT).sum(0)
+            found.addmm_(wide[:, whole:], other[:, whole:].mT)
     return found
 
 

@@ -107,9 +107,11 @@ def gap_caption(source: Source) -> Caption:
     size = f"; bands of {numeral(bands[0], 6)} modes" if len(bands) == 1 else ""
     return Caption(
         seen="Above 0 the trailing modes have kept more of their energy than the leading ones. "
-        "Modes come from one half of the pairs, energies from the other (split-half log ratio). "
-        "Faint dotted: log of G_int as published (eq 80). It is fitted and measured on the same "
-        "pairs, so it is not 0 when nothing has changed (erratum E86); it may leave the frame.",
+        "Modes come from one half of the pairs, energies from the other (split-half log ratio); "
+        "both ends are read at one diffusion time: the time alone moves modes (erratum E99). "
+        "Faint dotted: log of G_int as published (eq 80). It compares two times, and is fitted and "
+        "measured on the same pairs, so it is not 0 when nothing has changed (erratum E86); it may "
+        "leave the frame.",
         null=f"Start and end of a pair exchanged at random (grey, 95\u00a0%). {_outside(source)}"
         f"{_limit(source)}",
         against="Against a gap: a line that stays in the grey. Against a place in depth: all "

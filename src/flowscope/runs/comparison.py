@@ -15,6 +15,7 @@ from flowscope.records import Interval, Run, Unavailable
 __all__ = ["Comparison", "compared"]
 
 _GRID = np.linspace(0.0, 1.0, 11)
+_MAIN_TABLE = {"heads": "geometry", "sync": "commitment"}
 _STATISTICS = (
     "relative_step",
     "total_variation",
@@ -68,10 +69,12 @@ def compared(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -
     """
     for run in (first, second):
         config = run.read_manifest().config_resolved
-        if not isinstance(config, Unavailable) and config.get("command", "audit") != "audit":
+        command = "audit" if isinstance(config, Unavailable) else config.get("command", "audit")
+        if command != "audit":
             raise InvalidInputError(
-                f"{run.folder} is a reading of {config['command']}, and compare reads audits. Its "
-                "tables have the same columns in every run: compare tables/geometry.csv."
+                f"{run.folder} is a reading of {command}, and compare reads audits. Its tables "
+                "have the same columns in every run: compare "
+                f"tables/{_MAIN_TABLE.get(command, 'geometry')}.csv."
             )
     a, b = (run.read_arrays("prompts") for run in (first, second))
     shared = [name for name in _STATISTICS if name in a and name in b]

@@ -215,6 +215,9 @@ def _examination(loaded: Loaded, visit: _Visit, error: float) -> Examination:
         f"{visit.row_error:.1g})",
         "replace the output of any attention call, undone on exit",
     ]
+    if loaded.kind == "diffusion":
+        own = sum(not site.cross for site in anatomy.attentions)
+        can.append(f"couple two generations in {own} self-attention calls (flowscope.couple)")
     if isinstance(depth, Chain):
         streams = " and ".join(depth.streams)
         can.append(f"follow {streams} through {len(depth)} blocks of {depth.name}")
