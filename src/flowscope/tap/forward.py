@@ -121,6 +121,9 @@ def _folded(write: Tensor, hidden: Tensor) -> bool:
     return write.shape != hidden.shape and write.numel() == hidden.numel()
 
 
+_HEARD = frozenset([*REQUESTS, *ADDITIONS, *RESHAPES, F.multi_head_attention_forward])
+
+
 class ForwardPass(TorchFunctionMode):
     """Listens to one forward pass of one model; active only while it is entered."""
 
@@ -146,9 +149,9 @@ class ForwardPass(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Let every function through but attention and additions to a stream."""
+        if self._paused or func not in _HEARD:  # nearly every call: two thousand in a pass of a DiT
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
-        if self._paused:
-            return func(*args, **kwargs)
         if self._open and self._open[-1].carried:
             if func in ADDITIONS:
                 return self._open[-1].add(func, args, kwargs)
