@@ -1,9 +1,8 @@
 r"""A coupled step of DiT-XL/2 against an uncoupled one, and against the share of attention in it.
 
 The bound is $1 + 1.15 f$: with $f$ the share of attention in the uncoupled step, the inter part
-costs $f$ once more, and the mix may cost $.15 f$. A plain version with copied keys stands beside the
-lever;
-*tap only* and *kernels only* (no mix) say where the time goes.
+costs $f$ once more, and the mix may cost $.15 f$. A plain version with copied keys stands beside
+the lever; *tap only* and *kernels only* (no mix) say where the time goes.
 
 Run by hand where there is a CUDA device: ``python -m benchmarks.coupling_gpu --out FILE``;
 ``--tiny`` runs everything on small sizes, on the CPU too.

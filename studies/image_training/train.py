@@ -3,8 +3,9 @@
     PYTHONPATH=src python -m studies.image_training.train --data FOLDER --out FOLDER --minutes 7
 
 The data folder holds the four idx files of Fashion-MNIST. An average of the weights (EMA) is what
-is evaluated and saved. The out folder is flat: weights in bfloat16 shards, ``encoder.safetensors``, ``grid.png``, ``training.json``;
-`studies.image_training.card` lays them out as a pipeline of diffusers.
+is evaluated and saved. The out folder is flat: weights in bfloat16 shards,
+``encoder.safetensors``, ``grid.png``, ``training.json``; `studies.image_training.card` lays them
+out as a pipeline of diffusers.
 """
 
 import argparse
