@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from flowscope.evidence import judge_commitment_order, judge_internal_gap
+from flowscope.evidence.replicas import layerwise_rank_correlation
 from flowscope.records import Measurement
 from flowscope.replica import ExchangeNull, exchange_null
 from flowscope.runs.sync_tables import familywise
@@ -102,10 +103,48 @@ def test_the_internal_gap_is_decided_by_the_furthest_layer(values, p_all, decisi
 
 def test_of_layers_with_the_same_p_value_the_furthest_is_told():
     """With 199 draws many layers share the smallest p value there is."""
-    found = judge_internal_gap(layers([0.8, -2.0, 1.0], [0.005] * 3), seed=0)
+    found = judge_internal_gap(layers([-0.8, -2.0, -1.0], [0.005] * 3), seed=0)
     assert (found.decision, found.effect) == ("fails", -2.0)
-    found = judge_internal_gap(layers([-0.8, 2.0, -1.0], [0.005] * 3), seed=0)
+    found = judge_internal_gap(layers([0.8, 2.0, 1.0], [0.005] * 3), seed=0)
     assert (found.decision, found.effect) == ("holds", 2.0)
+    assert "3 layers beyond it in all" in found.because
+
+
+def test_layers_on_both_sides_of_the_null_give_no_answer():
+    found = judge_internal_gap(layers([0.9, *[-0.8] * 15], [0.005] * 16), seed=0)
+    assert found.decision == "abstains"
+    assert "1 layers lie above their null and 15 below" in found.because
+
+
+def test_the_latents_are_told_and_do_not_decide():
+    given = layers([3.0], [0.005]).assign(layer=0)
+    found = judge_internal_gap(pd.concat([given, layers([0.1, 0.2], [0.5, 0.6])]), seed=0)
+    assert found.decision == "abstains"
+    assert found.because.endswith("before any block: 3, already beyond its null")
+
+
+def modes(predicted, measured):
+    """Layers by modes, as rows."""
+    place = [(i + 1, k + 1) for i in range(len(predicted)) for k in range(len(predicted[0]))]
+    flat = np.ravel(predicted), np.ravel(measured)
+    rows = [{"layer": i, "mode": k, "predicted": p, "measured": m, "status": "ok"}
+            for (i, k), p, m in zip(place, *flat, strict=True)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_modes_of_one_layer_do_not_count_as_many():
+    """Layers that wander together are no evidence, however many modes repeat them."""
+    generator, passed = np.random.default_rng(0), 0
+    for _ in range(60):
+        first, second = (np.repeat(generator.standard_normal((8, 1)), 6, 1) for _ in range(2))
+        jitter = 0.01 * generator.standard_normal((2, 8, 6))
+        passed += (
+            layerwise_rank_correlation(modes(first + jitter[0], second + jitter[1]), 99)[1] <= 0.05
+        )
+    assert passed <= 9
+    steps = np.arange(48.0).reshape(8, 6)
+    assert layerwise_rank_correlation(modes(steps, steps))[1] <= 0.01
+    assert layerwise_rank_correlation(modes(steps, -steps))[0] == pytest.approx(-1)
 
 
 def test_the_side_is_that_of_the_null_not_of_zero():

@@ -725,3 +725,37 @@ def test_axes_folded_into_the_batch_are_refused():
     model = nn.Sequential(Windows(), Windows())
     with pytest.raises(UnsupportedModelError, match=r"12 rows.*folded"), couple(model, 0.5):
         model(drawn(3, 20, 8))
+
+
+def test_what_an_outer_tap_was_given_is_not_overwritten():
+    """Mixing in place is for a tensor that nobody else holds."""
+    model, batch = made("dit")
+    kept, patched = [], []
+
+    def keep(call):
+        kept.append((call.output(), call.output().clone()))
+
+    with torch.no_grad(), Tap(model) as tap:
+        tap.on_attention(keep)
+        with couple(model, 0.5):
+            output(model, batch)
+    assert kept
+    assert all(torch.equal(held, copied) for held, copied in kept)
+    stored = [copied for _, copied in kept]
+    for _ in range(2):
+        with torch.no_grad(), Tap(model) as tap:
+            tap.on_attention(lambda call: stored[call.site.index])
+            with couple(model, 0.5):
+                patched.append(output(model, batch))
+    assert torch.equal(*patched)
+
+
+def test_a_tap_around_the_lever_reads_multi_head_modules_too():
+    layer = nn.TransformerEncoderLayer(8, 2, batch_first=True, norm_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    seen = []
+    with torch.no_grad(), Tap(model) as tap:
+        tap.on_attention(lambda call: seen.append(call.site.index))
+        with couple(model, 0.5):
+            model(drawn(4, 5, 8))
+    assert seen == [0, 1]

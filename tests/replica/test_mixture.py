@@ -59,6 +59,35 @@ def test_intervals_over_seeds_cover_the_mixture():
     assert (covered < 60).any()
 
 
+@pytest.mark.parametrize("seeds", [8, 16, 64])
+def test_gaussian_projections_are_seldom_called_separated(seeds):
+    """m² itself is above 0 in most draws; the lower end of 2m⁴ is in about one of a hundred."""
+    rng = np.random.default_rng(seeds)
+    found = [mixture_moments(rng.standard_normal(seeds)) for _ in range(300)]
+    assert np.mean([each.separation_interval[0] > 0 for each in found]) <= 0.05
+    assert np.mean([each.m2 > 0 for each in found]) > 0.5
+
+
+def test_the_separation_of_a_clear_mixture_is_seen():
+    low = [
+        mixture_moments(draws(3.0, 0.3, seeds=64, seed=s)).separation_interval[0] for s in range(40)
+    ]
+    assert np.mean(np.array(low) > 0) > 0.9
+
+
+def test_the_interval_of_the_separation_covers_it():
+    """2m⁴ = 32 at m² = 4, nominal 95 %, and the unit is that of p⁴."""
+    ends = [
+        mixture_moments(draws(2.0, 1.0, seed=s), seed=s, resamples=200).separation_interval
+        for s in range(60)
+    ]
+    covered = np.array([low <= 32.0 <= high for low, high in ends])
+    assert covered.sum() >= 0.86 * 60
+    p = draws(2.0, 1.0, seeds=40)
+    once, twice = (mixture_moments(s * p).separation_interval for s in (1.0, 2.0))
+    np.testing.assert_allclose(twice, 16 * np.array(once))
+
+
 def test_projections_of_one_seed_are_resampled_together():
     """Ten copies of each seed tell no more than one does."""
     once = draws(2.0, 1.0, seeds=40)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from diffusers import DDIMScheduler
 from numpy.testing import assert_allclose
+from scipy.special import ndtri
 from tests import models
 
 import flowscope.runs.propagation as stage
@@ -17,6 +18,7 @@ from flowscope.probes.live_block import live_block
 from flowscope.records import Manifest, Run, Unavailable
 from flowscope.replica import (
     Propagator,
+    ReplicaBlock,
     leading_eigenvalue,
     mixture_moments,
     mixture_step,
@@ -29,9 +31,10 @@ from flowscope.runs import SyncConfig, load
 from flowscope.runs.denoiser import denoiser_of
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import pair_sampler
-from flowscope.runs.propagation import Propagation, odd_response, propagation_steps
+from flowscope.runs.propagation import Propagation, finite_response, odd_response, propagation_steps
 from flowscope.runs.propagation_tables import (
     StepResponse,
+    _turn,
     assumption_table,
     gain_table,
     mode_commitment_table,
@@ -304,6 +307,50 @@ def test_energy_that_turns_outside_the_steps_is_no_transition():
     assert "outside" in row["because"]
 
 
+@pytest.mark.parametrize("steps", [12, 16, 26])
+@pytest.mark.parametrize("slope", [-2.0, -1e-3, 0.0, 0.3])
+@pytest.mark.parametrize("noise", [0.0, 1e-14, 0.1])
+def test_a_straight_line_is_no_transition(steps, slope, noise):
+    rng, kept = np.random.default_rng(steps), np.arange(steps)
+    told = _turn(kept, 5 + slope * kept + noise * slope * rng.standard_normal(steps))
+    assert told["status"] == "no transition"
+    assert math.isnan(told["measured"])
+    assert told["because"] != ""
+
+
+def test_a_random_walk_is_seldom_a_transition():
+    """About 5 % pass; a sigmoid that is its own judge passed in 73 %."""
+    rng = np.random.default_rng(0)
+    walks = [rng.standard_normal(16 + k % 11).cumsum() for k in range(330)]
+    found = [_turn(np.arange(len(walk)), walk)["status"] == "ok" for walk in walks]
+    assert 0 < np.mean(found) <= 0.1
+
+
+@pytest.mark.parametrize("width", [0.1, 0.7, 1.4])
+@pytest.mark.parametrize("size", [-3.0, 3.0])
+def test_a_clear_step_is_a_transition(width, size):
+    rng, kept = np.random.default_rng(0), np.arange(0, 32, 2)
+    clean = size / (1 + np.exp(-(kept - 13) / (2 * width)))
+    told = _turn(kept, clean + 0.1 * rng.standard_normal(len(kept)))
+    assert told["status"] == "ok"
+    assert told["measured"] == pytest.approx(13, abs=1.01)
+
+
+@pytest.mark.parametrize(
+    ("curve", "match"),
+    [
+        (np.tanh((np.arange(20) - 10) / 12), "wide"),
+        (np.arange(20.0), "straight line"),
+        (7 + 1e-12 * (np.arange(20) > 9), "changes by"),
+        (np.exp(np.arange(20) / 2), "outside"),
+    ],
+)
+def test_why_an_energy_does_not_turn_is_told(curve, match):
+    told = _turn(np.arange(20), curve)
+    assert told["status"] == "no transition"
+    assert match in told["because"]
+
+
 def test_modes_of_commitment_are_those_of_the_readings(measured):
     """What enters a block is what the one before it made: the same modes up to sign."""
     tables, readings = measured[4], measured[2]
@@ -325,14 +372,17 @@ def test_modes_of_both_readings_agree_on_the_bundled_model(tmp_path):
     made = Propagation(denoiser, config, {}, run, HASH, lambda more: None)
     basis = made._free_basis()
     sampler, noise = pair_sampler(denoiser, config, 4, eta=0.0)
+    left = []  # differences behind every block
     with torch.no_grad(), Tap(loaded.model) as tap:
         probe = DifferenceProbe(layers=16, pairs=4, kept=[0])
         tap.on_block(probe.update)
+        tap.on_block(lambda block: left.append(block.hidden_out[:4] - block.hidden_out[4:8]))
         denoiser.noise(noise.initial(0.3), sampler.clock.times[0], sampler.labels)
     for layer in (1, 8, 15):
         gram = probe.arrays()["gram"][layer - 1, 0][:4, :4]
         vectors = torch.from_numpy(np.linalg.eigh(gram)[1][:, ::-1].copy())
-        expected = probe.basis(layer - 1, vectors)[[0, 3]]
+        modes = vectors.mT.double() @ left[layer - 1].double().flatten(1)
+        expected = torch.nn.functional.normalize(modes, dim=1)[[0, 3]]
         found = basis.modes[layer].double().flatten(1)
         assert_allclose((found * expected).sum(1).abs().numpy(), 1.0, atol=1e-5)
         assert basis.ranks[layer].tolist() == [1, 4]
@@ -350,8 +400,6 @@ def test_the_slope_of_the_odd_response_is_the_modal_gain(measured):
 
 def test_the_bend_is_that_of_two_replicas():
     """F(H) = H³: replicas H₀ ± a r/√2 at H₀ = 0 leave with the difference a³/2, not a³."""
-    from flowscope.replica import ReplicaBlock
-
     cube = ReplicaBlock(lambda H: 3 * (0 * H[..., None, :, :],), lambda H, o: H**3, 1.0)
     propagator = Propagator(cube, torch.zeros(2, 1, 1).double())
     found = odd_response(propagator, torch.ones(1, 1).double(), np.array([1.0, 2.0]))
@@ -359,7 +407,7 @@ def test_the_bend_is_that_of_two_replicas():
 
 
 def test_speciation_of_a_planted_mixture_is_found_and_otherwise_abstains():
-    p = np.array([1.5, 0.5, -1.5, -0.5, 1.2, -0.9])
+    p = np.tile([1.5, 0.5, -1.5, -0.5, 1.2, -0.9], 8)
     moments = mixture_moments(p)
     a = moments.c / moments.m2**0.5 * np.linspace(0.05, 0.3, 8)
     numbers = {"m2": moments.m2, "c": moments.c}
@@ -374,6 +422,78 @@ def test_speciation_of_a_planted_mixture_is_found_and_otherwise_abstains():
     heavy = np.array([0.1, -0.1, 0.1, 5.0, -0.1, 0.1])
     assert "no separation" in speciation_of_mode(a, a, projections=heavy)["because"]
     assert "cubic" in speciation_of_mode(a, a + a**3, projections=p)["because"]
+
+
+def along_a_mode(gamma, m2, c, eta):
+    """A block on numbers whose response to a difference of two replicas is that of eq 36."""
+
+    def half(H, o):
+        x = 2**0.5 * H.detach().numpy()
+        return torch.from_numpy(mixture_step(x, gamma, m2=m2, c=c, eta=eta)) / 2**0.5
+
+    block = ReplicaBlock(lambda H: 3 * (0 * H[..., None, :, :],), half, 1.0)
+    return Propagator(block, torch.zeros(1, 1, 1).double())
+
+
+@pytest.mark.parametrize("m2", [0.5, 1.0, 2.0, 4.0, 9.0])
+def test_gamma_of_the_exact_map_comes_back_from_its_projections(m2):
+    """Quantiles of the mixture with c = 1 stand for the projections of many pairs."""
+    spread = ndtri((np.arange(2000) + 0.5) / 2000)
+    p = np.concatenate([spread - m2**0.5, spread + m2**0.5])
+    moments = mixture_moments(p)
+    assert moments.m2 == pytest.approx(m2, rel=0.02)
+    exact = along_a_mode(0.4, moments.m2, moments.c, 0.7)
+    found = finite_response(exact, torch.ones(1, 1).double(), p)
+    u = moments.m2**0.5 * found["amplitudes"] / moments.c
+    assert_allclose(u.max(), 1 / 3)
+    told = speciation_of_mode(found["amplitudes"], found["response"], projections=p)
+    assert told["status"] == "ok"
+    assert told["gamma"] == pytest.approx(0.4, rel=0.05)
+    assert told["eta"] == pytest.approx(0.7, rel=0.05)
+
+
+def test_amplitudes_stay_among_the_projections(monkeypatch):
+    """A weak separation puts c/3m beyond the projections: then their root mean square is last."""
+    spread = ndtri((np.arange(2000) + 0.5) / 2000)
+    p = spread + 0.0005 * spread**3
+    assert 0 < mixture_moments(p).m2 < 0.05
+    block, mode = along_a_mode(0.4, 0.05, 1.0, 0.7), torch.ones(1, 1).double()
+    assert np.isnan(finite_response(block, mode, p)["amplitudes"]).all()
+    monkeypatch.setattr(stage, "no_separation", lambda moments: None)
+    amplitudes = finite_response(block, mode, p)["amplitudes"]
+    assert_allclose(amplitudes, np.arange(1, 9) / 8 * np.sqrt((p**2).mean()))
+
+
+@pytest.mark.parametrize("pairs", [16, 64])
+def test_gaussian_projections_have_no_speciation(pairs):
+    """m² > 0 in two draws of three; the bend of the block is that of a mixture all the same."""
+    rng, silent, seen = np.random.default_rng(pairs), 0, 0
+    mode = torch.ones(1, 1).double()
+    for _ in range(300):
+        p = rng.standard_normal(pairs)
+        moments = mixture_moments(p, resamples=2)
+        block = along_a_mode(0.4, max(moments.m2, 0.1), 1.0, 0.7)
+        found = finite_response(block, mode, p)
+        told = speciation_of_mode(found["amplitudes"], found["response"], projections=p)
+        mute = told["status"] == "abstained" and "no separation beyond noise" in told["because"]
+        assert mute == np.isnan(found["response"]).all()
+        silent, seen = silent + mute, seen + (moments.m2 > 0)
+    assert silent >= 0.93 * 300
+    assert seen > 150
+
+
+def test_a_clear_mixture_has_a_speciation():
+    rng, told = np.random.default_rng(0), []
+    for _ in range(40):
+        p = rng.choice([-3.0, 3.0], 64) + 0.3**0.5 * rng.standard_normal(64)
+        moments = mixture_moments(p)
+        block = along_a_mode(0.4, moments.m2, moments.c, 0.7)
+        found = finite_response(block, torch.ones(1, 1).double(), p)
+        told.append(
+            speciation_of_mode(found["amplitudes"], found["response"], projections=p)["gamma"]
+        )
+    assert np.isfinite(told).mean() > 0.9
+    assert_allclose(np.array(told)[np.isfinite(told)], 0.4, rtol=0.05)
 
 
 def test_every_block_but_the_first_has_a_row_of_speciation(measured):

@@ -40,6 +40,19 @@ def commitment(labels=(0,), *, status="ok", couplings=G):
     return pd.DataFrame(rows)
 
 
+def agreement(ends=None, couplings=G):
+    """Features that rise from .5 to .9 ± .01, or to what is given, at the last intervention."""
+    rows = []
+    for g in couplings:
+        value, low, high = (ends or {}).get(g, (0.9, 0.89, 0.91))
+        for step, (v, a, b) in ((0, (0.5, 0.45, 0.55)), (16, (value, low, high))):
+            rows.append(
+                {"label": 0, "class": "class 0", "g": g, "control": False, "measure": "feature",
+                 "step": step, "value": v, "low": a, "high": b, "n": 8, "fit": v}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def effects(low=1.0, high=3.0, status="ok"):
     kinds = ["least − largest coupling", "least coupling − control"]
     return pd.DataFrame(
@@ -61,7 +74,7 @@ def internal(seen=(), *, tied=(), layers=28, sign=1.0, size=2.0, status="ok"):
     """Layers beyond the null at g = 0 and at the largest coupling."""
     rows = []
     for g, beyond in ((0.0, seen), (0.5, ()), (1.0, tied)):
-        for layer in range(1, layers + 1):
+        for layer in range(layers + 1):
             far = layer in beyond
             rows.append(
                 {"g": g, "layer": layer, "step": 8, "naive": 1.0,
@@ -80,9 +93,10 @@ def assumptions(share):
 
 
 def modes(sign=1.0, count=12, status="ok"):
+    """One mode a layer; what is predicted comes true, or its opposite."""
     steps = np.arange(count, dtype=float)
     return pd.DataFrame(
-        {"g": 0.0, "layer": 1, "mode": np.arange(count) + 1, "predicted": steps,
+        {"g": 0.0, "layer": np.arange(count) + 1, "mode": 1, "predicted": steps,
          "measured": 20 + sign * steps, "status": status, "because": ""}
     )  # fmt: skip
 
@@ -101,7 +115,8 @@ def said(tmp_path):
     def table(**tables):
         run = Run.create(tmp_path / f"run{len(made)}", manifest)
         made.append(run)
-        given = {"commitment": commitment(), "commitment_gap": gaps()} | tables
+        given = {"commitment": commitment(), "commitment_gap": gaps(), "agreement": agreement()}
+        given |= tables
         for name, content in given.items():
             run.write_table(name, content)
         free = given.get("internal_gap", internal(status="abstained"))
@@ -166,26 +181,24 @@ def test_times_are_told_in_hundredths_beside_those_of_the_source(said):
     assert told.startswith("g = 0.1: no transition")
 
 
-def test_the_plateau_changes_when_rises_are_apart(said):
+def test_the_plateau_is_the_agreement_when_never_let_go(said):
     assert said()["agrees"]["plateau"] == "yes"
     for g in (0.1, 1.0):
-        table = commitment()
-        table.loc[table["g"] == g, ["amplitude_low", "amplitude_high"]] = [0.7, 0.9]
-        assert said(commitment=table)["agrees"]["plateau"] == "no"
-    middle = commitment()
-    middle.loc[middle["g"] == 0.5, ["amplitude_low", "amplitude_high"]] = [0.7, 0.9]
-    assert said(commitment=middle)["agrees"]["plateau"] == "yes"
-    one = commitment()
-    one.loc[one["g"] != 0.1, "status"] = "no transition"
-    assert said(commitment=one)["agrees"]["plateau"] == "cannot be told"
-    absent = commitment(status="abstained")
-    assert said(commitment=absent)["agrees"]["plateau"] == "not measured"
+        table = said(agreement=agreement({g: (0.95, 0.94, 0.96)}))
+        assert table["agrees"]["plateau"] == "no"
+    middle = agreement({0.5: (0.95, 0.94, 0.96)})
+    assert said(agreement=middle)["agrees"]["plateau"] == "yes"
+    wide = agreement({1.0: (0.9, 0.8, 1.0)})
+    assert said(agreement=wide)["agrees"]["plateau"] == "cannot be told"
+    assert said(agreement=agreement(couplings=(0.5,)))["agrees"]["plateau"] == "cannot be told"
+    none = agreement()
+    none["measure"] = "coarse"
+    assert said(agreement=none)["agrees"]["plateau"] == "not measured"
 
 
 def test_the_least_and_largest_coupling_are_found_in_any_order(said):
-    table = commitment(couplings=(0.5, 1.0, 0.1))
-    table.loc[table["g"] == 0.5, ["amplitude_low", "amplitude_high"]] = [0.7, 0.9]
-    assert said(commitment=table)["agrees"]["plateau"] == "yes"
+    table = agreement({0.5: (0.95, 0.94, 0.96)}, couplings=(0.5, 1.0, 0.1))
+    assert said(agreement=table)["agrees"]["plateau"] == "yes"
     late = gaps(couplings=(1.0, 0.5, 0.1))
     late.loc[late["g"] == 1.0, ["gap", "low", "high"]] = [-2, -3, -1]
     assert said(commitment_gap=late)["agrees"]["lag under strong coupling"] == "no"
@@ -263,7 +276,7 @@ def test_an_inversion_is_below_the_null_not_below_zero(said):
         ((26,), (5,), 2.0, "no"),
         ((), (5,), 2.0, "no"),
         ((), (), 2.0, "cannot be told"),
-        ((26,), (), 0.6, "cannot be told"),  # smaller than what could have been seen
+        ((26,), (), 1.3, "cannot be told"),  # not twice what could have been seen
     ],
 )
 def test_a_gap_collapses_when_it_was_there_and_could_still_be_seen(
@@ -271,6 +284,23 @@ def test_a_gap_collapses_when_it_was_there_and_could_still_be_seen(
 ):  # fmt: skip
     table = said(internal_gap=internal(seen, tied=tied, size=size))
     assert table["agrees"]["collapse"] == answer
+
+
+def test_signs_are_kept_apart_and_the_latents_are_told(said):
+    """An inversion in the middle is no gap in the middle; latents are no layer."""
+    table = internal((26,))
+    inverted = (table["g"] == 0) & (table["layer"] == 14)
+    table.loc[inverted, ["log_gap", "p_all"]] = [-2.0, 0.005]
+    found = said(internal_gap=table)
+    assert found["agrees"]["depth"] == "yes"
+    assert found["agrees"]["inversion"] == "yes"
+    assert found["agrees"]["gap without coupling"] == "cannot be told"
+    assert "the latents themselves: 0.05, inside their null" in found["measured"]["depth"]
+    given = internal((0, 26))
+    found = said(internal_gap=given)
+    assert found["agrees"]["depth"] == "yes"
+    assert "2.00, beyond their null" in found["measured"]["depth"]
+    assert "already beyond its null" in found["measured"]["gap without coupling"]
 
 
 def test_layers_that_abstained_tell_nothing(said):
@@ -289,6 +319,9 @@ def test_classes_are_compared_at_each_coupling(said):
     assert "apart at g = 0.5" in table["measured"]["classes"]
     two.loc[apart, "status"] = "no transition"
     assert said(commitment=two)["agrees"]["classes"] == "yes"
+    wide = commitment(labels=(0, 8))
+    wide["high"] = 12.0  # overlap alone is no agreement
+    assert said(commitment=wide)["agrees"]["classes"] == "cannot be told"
 
 
 def test_classes_that_never_meet_at_one_coupling_cannot_be_compared(said):

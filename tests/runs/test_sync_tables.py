@@ -91,6 +91,7 @@ def test_planted_modes_part_at_the_step_that_is_read():
     arrays = {
         "gram": grams, "kept": np.array([0, 2, 5]), "difference": sizes, "hidden": 2 * sizes + 1,
         "clock_gram": grams[:, 1:], "clock": np.array([2, 5]),
+        "latent_gram": np.stack([still, still]),
     }  # fmt: skip
     config = SyncConfig.model_validate({"band": 2, "draws": 99, "pairs": 16, "steps": 6})
     table = internal_gap_table({0.0: arrays, 0.5: arrays}, {0.0: 5, 0.5: 2}, config)
@@ -100,7 +101,8 @@ def test_planted_modes_part_at_the_step_that_is_read():
     for place in ((0.0, 1), (0.5, 1), (0.5, 2)):
         assert abs(found.loc[place, "log_gap"]) < 0.1
         assert found.loc[place, "p_all"] > 0.05
-    assert found["step"].tolist() == [5, 5, 2, 2]
+    assert found["step"].tolist() == [5, 5, 5, 2, 2, 2]
+    assert found.index.get_level_values("layer").tolist() == [0, 1, 2, 0, 1, 2]
     # The gap of the clock alone is in the published columns, not in ours.
     clock = arrays | {"clock_gram": np.stack([[still, still]] * 2)}
     ours = internal_gap_table({0.0: clock}, {0.0: 5}, config).set_index("layer").loc[2]
@@ -118,9 +120,9 @@ def test_too_few_modes_abstain_layer_by_layer():
     merged = np.zeros((1, 2, 16, 16))
     merged[:, :, :8, :8] = np.eye(8)
     arrays = {"gram": merged, "kept": np.array([0, 3])}
-    arrays |= {"clock_gram": merged[:, 1:], "clock": np.array([3])}
+    arrays |= {"clock_gram": merged[:, 1:], "clock": np.array([3]), "latent_gram": merged[0, 1:]}
     config = SyncConfig.model_validate({"band": 2, "pairs": 8, "steps": 6})
-    (row,) = internal_gap_table({0.0: arrays}, {0.0: 3}, config).to_dict("records")
+    _, row = internal_gap_table({0.0: arrays}, {0.0: 3}, config).to_dict("records")
     assert row["status"] == "abstained"
     assert "the replicas have merged" in row["because"]
     assert math.isnan(row["log_gap"])

@@ -6,18 +6,32 @@ r"""The judgements on coupled replicas: what commits first, and whether the mode
 * **R2.** Without coupling, trailing modes of the hidden difference keep another share of their
   energy than leading ones, in some layer, beyond what an exchange of the first and the later
   differences within pairs gives. Layers are many: the p value is that of the largest studentised
-  value over all of them, under exchanges by the same pattern in every layer.
+  value over all of them, under exchanges by the same pattern in every layer. Layers on both sides
+  of their null give no one answer. The latents themselves, layer 0, are told beside it: what they
+  show was given to the network, not made by it.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from flowscope.evidence.gates import not_measured
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["judge_commitment_order", "judge_internal_gap"]
+__all__ = [
+    "FEWEST_MODES",
+    "judge_commitment_order",
+    "judge_internal_gap",
+    "layerwise_rank_correlation",
+]
+
+FEWEST_MODES = 8
+"""Modes with both a prediction and a measurement that a correlation needs."""
 
 _ORDER = "coarse structure commits before fine detail"
 _GAP = "without coupling, trailing modes keep more energy than leading ones"
@@ -84,9 +98,10 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
     level
         Of the test over all layers.
     """
-    read = table[table["status"] == "ok"]
+    blocks = table[table["layer"] > 0]
+    read = blocks[blocks["status"] == "ok"]
     if read.empty:
-        reasons = "; ".join(sorted({str(r) for r in table["because"] if r})) or "nothing was read"
+        reasons = "; ".join(sorted({str(r) for r in blocks["because"] if r})) or "nothing was read"
         return not_measured("R2", _GAP, reasons)
     middle = (read["null_low"] + read["null_high"]) / 2
     distance = (read["log_gap"] - middle) / (read["null_high"] - read["null_low"])
@@ -99,12 +114,19 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
         f"p = {p:.3g} over {len(read)} layers, the furthest is layer {int(best['layer'])}: log "
         f"ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
     )
-    if p <= level:
+    seen = distance[read["p_all"] <= level]
+    above, below = int((seen > 0).sum()), int((seen < 0).sum())
+    if above and below:
+        decision = "abstains"
+        because += f"; {above} layers lie above their null and {below} below: no one answer"
+    elif p <= level:
         decision = "holds" if side > 0 else "fails"
+        because += f"; {len(seen)} layers beyond it in all"
     else:
         decision = "abstains"
         detectable = float(np.median(read["detectable"]))
         because += f"; a log ratio of {detectable:.2g} would have been seen at a single layer"
+    because += _given(table, level)
     return Verdict(
         name="R2",
         claim=_GAP,
@@ -133,3 +155,40 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
         decision=decision,  # type: ignore[arg-type]
         because=because,
     )
+
+
+def _given(table: pd.DataFrame, level: float) -> str:
+    """What the latents show before any block, in words."""
+    rows = table[(table["layer"] == 0) & (table["status"] == "ok")]
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    told = "already beyond its null" if row["p_all"] <= level else "inside its null"
+    return f". The latents themselves, before any block: {row['log_gap']:.3g}, {told}"
+
+
+def layerwise_rank_correlation(rows: pd.DataFrame, draws: int = 999) -> tuple[float, float]:
+    """Rank correlation of predicted and measured steps, and its p value.
+
+    Modes of one layer, and neighbouring layers, are not independent: predictions of a layer stay
+    together when they are permuted.
+    """
+    predicted = rows.pivot(index="layer", columns="mode", values="predicted").to_numpy()
+    told = rows.assign(measured=rows["measured"].where(rows["status"] == "ok"))
+    measured = told.pivot(index="layer", columns="mode", values="measured").to_numpy()
+    generator = np.random.default_rng(0)
+    orders = [np.arange(len(predicted)), *(generator.permutation(len(predicted))
+                                           for _ in range(draws))]  # fmt: skip
+    found = np.array([_rank_correlation(predicted[order], measured) for order in orders])
+    found = np.nan_to_num(found)
+    return float(found[0]), float((np.abs(found) >= abs(found[0]) - 1e-12).mean())
+
+
+def _rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    known = np.isfinite(first) & np.isfinite(second)
+    if known.sum() < FEWEST_MODES:
+        return math.nan
+    ranks = [rankdata(values[known]) for values in (first, second)]
+    if any(np.ptp(rank) == 0 for rank in ranks):
+        return math.nan
+    return float(np.corrcoef(*ranks)[0, 1])

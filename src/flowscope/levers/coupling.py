@@ -260,7 +260,12 @@ def _beside(own: Tensor, other: Tensor, image: slice, axis: int) -> Tensor:
 
 
 def _may_be_overwritten(intra: Tensor, call: AttentionCall) -> bool:
-    """Whether nothing else looks at this memory: no gradient, no transform, no sharing."""
+    """Whether nothing else looks at this memory: no gradient, no transform, no sharing.
+
+    A tap or another mode around this one may have given the tensor away, or lent it.
+    """
+    if torch._C._len_torch_function_stack():
+        return False
     inputs = (call.q, call.k, call.v)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (intra, *inputs)):
         return False

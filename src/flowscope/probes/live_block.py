@@ -27,7 +27,7 @@ from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.records import Unavailable
 from flowscope.replica import ReplicaBlock, row_softmax
 from flowscope.tap import Anatomy, Block, Chain, Tap
-from flowscope.tap.kernels import REQUESTS, Request, routed_attention
+from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.trace import arguments_of, mapped, outputs_in, tensors_in
 
 __all__ = ["LiveBlock", "live_block"]
@@ -168,7 +168,7 @@ class _Seam(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _attend(self, *args: Any, **kwargs: Any) -> Tensor:
-        request = REQUESTS[F.scaled_dot_product_attention](*args, **kwargs)
+        request = REQUESTS[ATTENTION](*args, **kwargs)
         number, self._seen = self._seen, self._seen + 1
         return self._answer(request) if number == self._call else _written_out(request)
 

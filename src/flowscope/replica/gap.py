@@ -173,7 +173,7 @@ def split_half_gap(
     Notes
     -----
     $2S$ eigendecompositions of $M/2\times M/2$. At a nominal 95 % the interval holds 0 in 92 to
-    97 % of cases without a gap; with one its mean in 93 to 97 %, but 85 % where pairs correlate by
+    96 % of cases without a gap; with one its mean in 93 to 97 %, but 85 % where pairs correlate by
     .99 (``benchmarks/replica_null.py``). More splits narrow the interval more than $T$.
 
     Examples

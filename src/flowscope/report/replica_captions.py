@@ -108,7 +108,8 @@ def gap_caption(source: Source) -> Caption:
     return Caption(
         seen="Above 0 the trailing modes have kept more of their energy than the leading ones. "
         "Modes come from one half of the pairs, energies from the other (split-half log ratio); "
-        "both ends are read at one diffusion time: the time alone moves modes (erratum E99). "
+        "both ends are read at one diffusion time: the time alone moves modes (erratum E99). Layer "
+        "0 is the latents themselves: what they show was given to the network, not made by it. "
         "Faint dotted: log of G_int as published (eq 80). It compares two times, and is fitted and "
         "measured on the same pairs, so it is not 0 when nothing has changed (erratum E86); it may "
         "leave the frame.",

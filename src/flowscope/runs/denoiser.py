@@ -167,7 +167,12 @@ class _Parts:
 
 
 def denoiser_of(
-    source: Any, loaded: Loaded, *, scheduler: Any = None, classes: Sequence[str] = ()
+    source: Any,
+    loaded: Loaded,
+    *,
+    scheduler: Any = None,
+    classes: Sequence[str] = (),
+    revision: str | None = None,
 ) -> Denoiser:
     """A loaded model with the schedule it was trained with.
 
@@ -182,6 +187,8 @@ def denoiser_of(
         default.
     classes
         Names of the classes, where the folder has none.
+    revision
+        Revision of a hub id.
 
     Raises
     ------
@@ -192,7 +199,7 @@ def denoiser_of(
     """
     model = loaded.model
     shape, learned = _latent(model)
-    parts = _beside(source, loaded)
+    parts = _beside(source, loaded, revision)
     chosen = parts.scheduler if scheduler is None else _scheduler(scheduler)
     if isinstance(chosen, Unavailable):
         raise InvalidInputError(
@@ -256,14 +263,14 @@ def _latent(model: Any) -> tuple[tuple[int, int, int], bool]:
     return (int(channels), int(height), int(width)), out == 2 * channels
 
 
-def _beside(source: Any, loaded: Loaded) -> _Parts:
+def _beside(source: Any, loaded: Loaded, revision: str | None) -> _Parts:
     if isinstance(source, (str, Path)):
-        place = located(source)
+        place = located(source, revision)
         assert isinstance(place, ModelFolder)
         if not place.subfolder:
             none = Unavailable(f"{source} is a model without a pipeline around it")
             return _Parts(scheduler=none, decoder=none)
-        return _from_pipeline_folder(place, loaded)
+        return _from_pipeline_folder(place, loaded, revision)
     scheduler, decoder = getattr(source, "scheduler", None), getattr(source, "vae", None)
     absent = Unavailable("the model is in memory and brings none")
     return _Parts(
@@ -272,15 +279,15 @@ def _beside(source: Any, loaded: Loaded) -> _Parts:
     )
 
 
-def _from_pipeline_folder(place: ModelFolder, loaded: Loaded) -> _Parts:
-    index = _index(place)
+def _from_pipeline_folder(place: ModelFolder, loaded: Loaded, revision: str | None) -> _Parts:
+    index = _index(place, revision)
     scheduler: Any | Unavailable = Unavailable(f"{place.name} has no scheduler")
     if _holds(index, "scheduler"):
-        scheduler = _scheduler(place.path, subfolder="scheduler")
+        scheduler = _scheduler(place.path, subfolder="scheduler", revision=revision)
     decoder: nn.Module | Unavailable = Unavailable("the model works on pixels")
     for part in ("vae", "vqvae"):
         if _holds(index, part):
-            decoder = _decoder(place, part, str(index[part][1]), loaded)
+            decoder = _decoder(place, part, str(index[part][1]), loaded, revision)
     names = index.get("id2label") or {}
     classes = tuple(str(names[key]) for key in sorted(names, key=int))
     return _Parts(scheduler=scheduler, decoder=decoder, classes=classes)
@@ -291,37 +298,43 @@ def _holds(index: dict[str, Any], part: str) -> bool:
     return isinstance(index.get(part), list) and bool(index[part][0])
 
 
-def _decoder(place: ModelFolder, part: str, name: str, loaded: Loaded) -> nn.Module:
+def _decoder(
+    place: ModelFolder, part: str, name: str, loaded: Loaded, revision: str | None
+) -> nn.Module:
     import diffusers
 
     weight = next(loaded.model.parameters())
     try:
         network: nn.Module = getattr(diffusers, name).from_pretrained(
-            place.path, subfolder=part, use_safetensors=True, torch_dtype=weight.dtype
+            place.path,
+            subfolder=part,
+            use_safetensors=True,
+            torch_dtype=weight.dtype,
+            revision=revision,
         )
     except (OSError, ValueError, AttributeError, RuntimeError) as error:
         raise LoadError(f"The decoder of {place.name} could not be loaded: {error}") from error
     return network.to(weight.device).eval()
 
 
-def _index(place: ModelFolder) -> dict[str, Any]:
+def _index(place: ModelFolder, revision: str | None) -> dict[str, Any]:
     file = Path(place.path) / "model_index.json"
     if not file.is_file():
         from huggingface_hub import hf_hub_download
 
-        file = Path(hf_hub_download(place.path, "model_index.json"))
+        file = Path(hf_hub_download(place.path, "model_index.json", revision=revision))
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
-def _scheduler(given: Any, subfolder: str | None = None) -> Any:
+def _scheduler(given: Any, subfolder: str | None = None, revision: str | None = None) -> Any:
     """The scheduler of a folder, whatever its class, or the one that was given."""
     if not isinstance(given, (str, Path)):
         return given
     import diffusers
 
     try:
-        config = diffusers.DDIMScheduler.load_config(given, subfolder=subfolder)
+        config = diffusers.DDIMScheduler.load_config(given, subfolder=subfolder, revision=revision)
         if not isinstance(config, dict) or "_class_name" not in config:
             raise ValueError("it names no class")
         kind = getattr(diffusers, config["_class_name"])

@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection
 from contextlib import closing
 
 import numpy as np
+from torch import Tensor
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.probes import Arrays, DifferenceProbe
 from flowscope.records import Run, ShardKey
+from flowscope.replica import stacked_gram
 from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import Denoiser
 from flowscope.runs.outcomes import pair_sampler
@@ -46,13 +48,17 @@ class ModeReading:
         self._run, self._fingerprint, self._advance = run, fingerprint, advance
 
     def read(self, g: float, asked: Collection[int]) -> Arrays:
-        """Gram matrices of the differences under one coupling; those of `DifferenceProbe`."""
+        """Gram matrices of the differences under one coupling; those of `DifferenceProbe`.
+
+        ``latent_gram`` holds those of the latents themselves, [first; later], at the steps
+        ``clock``: what the model was given, before any block.
+        """
         kept = kept_steps(self._config, asked)
         asked = tuple(step for step in kept if step in _inside(self._config, asked))
         listed = "_".join(f"{step}c" if step in asked else str(step) for step in kept)
         if len(listed) > _LONGEST:
             listed = hashlib.sha256(listed.encode()).hexdigest()[:16]
-        name = f"modes-{self._config.labels[0]}-g{g:g}-{listed}"
+        name = f"differences-{self._config.labels[0]}-g{g:g}-{listed}"
         key = ShardKey(name=name, fingerprint=self._fingerprint)
         if self._run.shard_done(key):
             return dict(self._run.read_shard(key).arrays)
@@ -75,10 +81,20 @@ class ModeReading:
                     self._denoiser.noise(start, time, sampler.labels, sampler.guidance)
                 listener.begin(step)
 
+            latents, x = [], start
             with closing(sampler.walk(start, noise, g=g, before=before)) as walk:
-                for _ in walk:
+                for done, reached in walk:
+                    if done - 1 in asked:
+                        latents.append(stacked_gram(_apart(start), _apart(x)).cpu().numpy())
+                    x = reached
                     self._advance(1)
-            return listener.arrays()
+            return listener.arrays() | ({"latent_gram": np.stack(latents)} if latents else {})
+
+
+def _apart(x: Tensor) -> Tensor:
+    """Differences of the latents of each pair, a row each."""
+    first, second = x.chunk(2)
+    return ((first - second) / 2**0.5).flatten(1)
 
 
 class _Listener:

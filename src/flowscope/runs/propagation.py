@@ -58,17 +58,18 @@ from flowscope.runs.propagation_tables import (
     gain_table,
     leading_projections,
     mode_commitment_table,
+    no_separation,
     speciation_table,
 )
 from flowscope.tap import BlockPass, Chain, Tap
 from flowscope.workers import one_thread
 
-__all__ = ["ModeBasis", "Propagation", "odd_response", "propagation_steps"]
+__all__ = ["ModeBasis", "Propagation", "finite_response", "odd_response", "propagation_steps"]
 
-_AMPLITUDES = np.linspace(0.25, 2.0, 8)  # in standard deviations of the projections
+_AMPLITUDES = np.linspace(0.125, 1.0, 8)  # shares of the largest one
+_NO_BEND = dict.fromkeys(("amplitudes", "response"), np.full(len(_AMPLITUDES), np.nan))
 _TOLERANCE, _PRODUCTS = 1e-2, 80  # of the leading eigenvalue
-_CHUNK = 8  # directions at a time
-_FLOOR = 1e-12  # of an eigenvalue, as in the energies of modes
+_CHUNK, _FLOOR = 8, 1e-12  # directions at a time; of an eigenvalue, as in the energies of modes
 
 
 def propagation_steps(config: SyncConfig) -> list[int]:
@@ -129,6 +130,19 @@ def odd_response(
         ) / 2**0.5
         found.append(float(inner_product(r.double(), moved.double()).mean()))
     return np.asarray(found)
+
+
+def finite_response(
+    propagator: Propagator,
+    mode: Float[Tensor, "N width"],
+    projections: Float[NDArray[np.float64], "pairs"],
+) -> dict[str, NDArray[np.float64]]:
+    """Amplitudes up to min(rms, c/3m) of the projections, and f there; NaN without separation."""
+    found = mixture_moments(projections)
+    if no_separation(found) is not None:
+        return _NO_BEND
+    amplitudes = _AMPLITUDES * min((found.m2 + found.c) ** 0.5, found.c / (3 * found.m2**0.5))
+    return {"amplitudes": amplitudes, "response": odd_response(propagator, mode, amplitudes)}
 
 
 class Propagation:
@@ -209,7 +223,7 @@ class Propagation:
 
     def _key(self, *parts: object) -> ShardKey:
         # Settings that are not in the fingerprint are in the name.
-        start = ("response", self._config.labels[0], f"b{self._config.band}")
+        start = ("blocks", self._config.labels[0], f"b{self._config.band}")
         name = "-".join(str(part) for part in (*start, *parts))
         return ShardKey(name=name, fingerprint=self._fingerprint)
 
@@ -328,20 +342,10 @@ class Propagation:
     def _bend(
         self, propagator: Propagator, mode: Tensor, layer: int, place: int
     ) -> dict[str, NDArray[np.float64]]:
-        """Response to finite amplitudes, where there is something to learn from it.
-
-        The first block's input has no reading; without separation a bend tells nothing.
-        """
-        none = np.full(len(_AMPLITUDES), np.nan)
-        if layer == 0:
-            return {"amplitudes": none, "response": none}
-        p = leading_projections(self._readings[0.0]["gram"][layer - 1, place])
-        amplitudes = np.sqrt((p**2).mean()) * _AMPLITUDES
-        separated = mixture_moments(p, resamples=2).m2 > 0
-        return {
-            "amplitudes": amplitudes,
-            "response": odd_response(propagator, mode, amplitudes) if separated else none,
-        }
+        if layer == 0:  # what enters the first block was not read
+            return _NO_BEND
+        gram = self._readings[0.0]["gram"][layer - 1, place]
+        return finite_response(propagator, mode, leading_projections(gram))
 
 
 def _array(*parts: Tensor) -> NDArray[np.float64]:

@@ -174,7 +174,13 @@ def _synced(
 ) -> Sync:
     source = bundled_path("image") if source is None else source
     _refuse(config)
-    denoiser = denoiser_of(source, _loaded(source, config), scheduler=scheduler, classes=classes)
+    denoiser = denoiser_of(
+        source,
+        _loaded(source, config),
+        scheduler=scheduler,
+        classes=classes,
+        revision=config.revision,
+    )
     _refuse_labels(config, denoiser)
     shape = image_shape(denoiser)
     chosen, named = encoder_of(encoder, shape=shape, device=denoiser.device)
@@ -203,8 +209,10 @@ def _refuse(config: SyncConfig) -> None:
     if wrong:
         raise InvalidInputError(f"couplings must lie in [0, 1]; got {wrong[0]}.")
     for name, values in (("couplings", config.couplings), ("labels", config.labels)):
-        if len(set(values)) < len(values):
-            raise InvalidInputError(f"{name} must differ from each other; got {list(values)}.")
+        if len({f"{value:g}" for value in values}) < len(values):  # shards are named by six digits
+            raise InvalidInputError(
+                f"{name} must differ from each other within six digits; got {list(values)}."
+            )
     if config.pairs // 2 < 2 * config.band:
         raise InvalidInputError(
             f"Bands of {config.band} leading and {config.band} trailing modes need "

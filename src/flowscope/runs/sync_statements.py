@@ -1,7 +1,8 @@
 """What source 004 says of coupled replicas, beside what a run measured; each with its rule.
 
 Steps of the source are of 100; a run of S steps is told in hundredths of its own. Whether a number
-agrees is judged by its sign and order, never by its size: the source's model is another one.
+agrees is judged by its sign and order, never by its size: the source's model is another one, and
+its replicas share part of their start (it gives no σ), while ours are independent unless asked.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from flowscope.evidence.replicas import FEWEST_MODES, layerwise_rank_correlation
 from flowscope.records import Run
 from flowscope.runs.statements import Agreement, Statement
 
@@ -115,26 +117,33 @@ class _Reading:
         )  # fmt: skip
 
     def plateau(self) -> Statement:
-        rows = self._features(control=False)
-        unread = bool((rows["status"] == "abstained").all())
-        rows = rows[rows["status"] == "ok"]
-        told = "; ".join(
-            f"g = {r['g']:g}: {r['amplitude']:.3f} [{r['amplitude_low']:.3f}, "
-            f"{r['amplitude_high']:.3f}]"
-            for _, r in rows.iterrows()
+        says = "coupling shifts the transition, it does not change the final plateau"
+        rule = (
+            "agreement of features at the last intervention, least against largest coupling: no "
+            "when the intervals are disjoint, yes when together they span less than a tenth of the "
+            "rise"
         )
-        agrees: Agreement = "not measured" if unread else "cannot be told"
-        if len(rows) > 1:
-            least, most = rows.iloc[0], rows.iloc[-1]
-            apart = least["amplitude_high"] < most["amplitude_low"]
-            apart |= most["amplitude_high"] < least["amplitude_low"]
-            agrees = "no" if apart else "yes"
+        table = self._table("agreement")
+        tied = ~table["control"].astype(bool) & (table["label"] == self._label)
+        rows = table[tied & (table["measure"] == "feature")]
+        if rows.empty:
+            return _silent("plateau", "§4.1", says, rule)
+        ends = rows[rows["step"] == rows["step"].max()].sort_values("g")
+        told = "; ".join(
+            f"g = {r['g']:g}: {r['value']:.3f} [{r['low']:.3f}, {r['high']:.3f}]"
+            for _, r in ends.iterrows()
+        )
+        least, most = ends.iloc[0], ends.iloc[-1]
+        agrees: Agreement = "cannot be told"
+        rise = float(ends["value"].max() - rows["value"].min())
+        if len(ends) > 1:
+            if least["high"] < most["low"] or most["high"] < least["low"]:
+                agrees = "no"
+            elif max(least["high"], most["high"]) - min(least["low"], most["low"]) < 0.1 * rise:
+                agrees = "yes"
         return Statement(
-            item="plateau", where="§4.1",
-            says="coupling shifts the transition, it does not change the final plateau",
-            measured=f"rise of the cosine: {told}" if told else "fewer than two transitions",
-            agrees=agrees,
-            rule="no when the rises at the least and the largest coupling have disjoint intervals",
+            item="plateau", where="§4.1", says=says, rule=rule, agrees=agrees,
+            measured=f"cosine when never let go: {told}",
         )  # fmt: skip
 
     def control(self) -> Statement:
@@ -183,9 +192,24 @@ class _Reading:
             rule="its interval lies above 0 at the largest coupling (the size is the model's)",
         )  # fmt: skip
 
-    def _seen(self, g: float) -> pd.DataFrame:
-        rows = self._internal[(self._internal["g"] == g) & (self._internal["status"] == "ok")]
-        return rows[rows["p_all"] <= _LEVEL]
+    def _blocks(self, g: float) -> pd.DataFrame:
+        table = self._internal
+        rows = table[(table["g"] == g) & (table["status"] == "ok") & (table["layer"] > 0)]
+        centre = (rows["null_low"] + rows["null_high"]) / 2
+        return rows.assign(
+            seen=rows["p_all"] <= _LEVEL,
+            above=rows["log_gap"] > centre,
+            below=rows["log_gap"] < centre,
+        )
+
+    def _given(self) -> str:
+        """What the latents show at g = 0 before any block, in words."""
+        table = self._internal
+        rows = table[(table["g"] == 0) & (table["layer"] == 0) & (table["status"] == "ok")]
+        if rows.empty:
+            return ""
+        told = "beyond" if rows["p_all"].iloc[0] <= _LEVEL else "inside"
+        return f"; the latents themselves: {rows['log_gap'].iloc[0]:.2f}, {told} their null"
 
     def natural_gap(self) -> Statement:
         verdict = {v.name: v for v in self._run.read_verdicts()}["R2"]
@@ -200,21 +224,22 @@ class _Reading:
     def depth(self) -> Statement:
         says = "the gap is strictly in the last layers, about 5 of 28"
         rule = (
-            "yes when every layer whose gap is beyond the null (over all layers) is among the last "
+            "yes when every layer above its null (over all layers) is among the last "
             f"{_LATE:.0%}, no when one is not"
         )
         if self._internal.empty:
             return _silent("depth", "abstract (3)", says, rule)
         layers = int(self._internal["layer"].max())
         late = layers - math.ceil(_LATE * layers)
-        seen = self._seen(0.0)["layer"].tolist()
+        rows = self._blocks(0.0)
+        seen = rows[rows["seen"] & rows["above"]]["layer"].tolist()
         agrees: Agreement = "cannot be told"
         if seen:
             agrees = "yes" if min(seen) > late else "no"
         listed = ", ".join(str(int(layer)) for layer in seen) or "none"
         return Statement(
             item="depth", where="abstract (3)", says=says, agrees=agrees, rule=rule,
-            measured=f"layers beyond the null at g = 0: {listed} of {layers}",
+            measured=f"layers above the null at g = 0: {listed} of {layers}{self._given()}",
         )  # fmt: skip
 
     def inversion(self) -> Statement:
@@ -223,11 +248,10 @@ class _Reading:
         if self._internal.empty:
             return _silent("inversion", "§4.2", says, rule)
         layers = int(self._internal["layer"].max())
-        rows = self._internal[(self._internal["g"] == 0) & (self._internal["status"] == "ok")]
+        rows = self._blocks(0.0)
         middle = rows[(rows["layer"] > layers / 3) & (rows["layer"] <= 0.8 * layers)]
-        seen, centre = middle["p_all"] <= _LEVEL, (middle["null_low"] + middle["null_high"]) / 2
-        below = middle[seen & (middle["log_gap"] < centre)]
-        above = middle[seen & (middle["log_gap"] > centre)]
+        below = middle[middle["seen"] & middle["below"]]
+        above = middle[middle["seen"] & middle["above"]]
         agrees: Agreement = "yes" if len(below) else "no" if len(above) else "cannot be told"
         least = middle["log_gap"].min() if len(middle) else math.nan
         return Statement(
@@ -240,20 +264,20 @@ class _Reading:
         says = "the gap collapses under strong coupling, mostly by g = .3"
         rule = (
             "no when a layer is beyond the null at the largest coupling; yes when none is, one is "
-            "at g = 0, and a gap of that size would have been seen"
+            "at g = 0, and its gap is twice the smallest that a layer would have shown"
         )
         if self._internal.empty:
             return _silent("collapse", "abstract (2), Fig 10", says, rule)
         largest = float(self._internal["g"].max())
-        free, tied = self._seen(0.0), self._seen(largest)
-        rows = self._internal[self._internal["g"] == largest]
+        first, rows = self._blocks(0.0), self._blocks(largest)
+        free, tied = first[first["seen"]], rows[rows["seen"]]
         spread = float(rows["log_gap"].abs().median())
         agrees: Agreement = "cannot be told"
         if len(tied):
             agrees = "no"
-        elif len(free) and free["log_gap"].abs().max() > rows["detectable"].median():
+        elif len(free) and free["log_gap"].abs().max() > 2 * rows["detectable"].median():
             agrees = "yes"
-        before = self._internal[self._internal["g"] == 0]["log_gap"].abs().median()
+        before = first["log_gap"].abs().median()
         return Statement(
             item="collapse", where="abstract (2), Fig 10", says=says, agrees=agrees, rule=rule,
             measured=f"layers beyond the null: {len(free)} at g = 0, {len(tied)} at g = "
@@ -263,22 +287,27 @@ class _Reading:
 
     def classes(self) -> Statement:
         says = "the behaviour does not change with the class"
-        rule = "no when τ_spec of two classes at one coupling have disjoint intervals"
+        rule = (
+            "no when τ_spec of two classes at one coupling have disjoint intervals, yes when at "
+            "every coupling all of them lie within a fifth of the steps"
+        )
         table = self._commitment
         rows = table[(table["measure"] == "feature") & (table["status"] != "abstained")]
         if rows["label"].nunique() < 2:
             return _silent("classes", "§4.1", says, rule)
-        apart, told, compared = [], [], 0
+        apart, told, spans = [], [], []
         for (g, control), group in rows[rows["status"] == "ok"].groupby(["g", "control"]):
-            compared += len(group) > 1
+            if len(group) > 1:
+                spans.append(group["high"].max() - group["low"].min())
             if group["low"].max() > group["high"].min():
                 apart.append("shared noise" if control else f"g = {g:g}")
             values = ", ".join(f"{r['class']} {self._share(r['midpoint'])}"
                                for _, r in group.iterrows())  # fmt: skip
             told.append(f"{'shared noise' if control else f'g = {g:g}'}: {values}")
+        near = bool(spans) and max(spans) <= 0.2 * self._steps
         return Statement(
             item="classes", where="§4.1", says=says, rule=rule,
-            agrees="no" if apart else "yes" if compared else "cannot be told",
+            agrees="no" if apart else "yes" if near else "cannot be told",
             measured=("; ".join(told) or "no transition in any class")
             + (f"; apart at {', '.join(apart)}" if apart else ""),
         )  # fmt: skip
@@ -312,27 +341,29 @@ class _Reading:
 
     def prediction(self) -> Statement:
         says = "a mode commits when its gain crosses 1"
-        rule = "rank correlation of predicted and measured steps over modes and layers, p ≤ .05"
+        rule = (
+            "rank correlation of predicted and measured steps at g = 0, p ≤ .05 when layers are "
+            "permuted whole"
+        )
         rows = self._modes
         if rows.empty:
             return _silent("commitment of modes", "eq 51, theory §7", says, rule)
+        rows = rows[rows["g"] == 0]
         both = rows[(rows["status"] == "ok") & rows["predicted"].notna()]
-        if len(both) < 8 or both["predicted"].nunique() < 3:
+        if len(both) < FEWEST_MODES or both["predicted"].nunique() < 3:
             return Statement(
                 item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
                 measured=f"{len(both)} of {len(rows)} modes have both a crossing and a transition",
                 agrees="cannot be told",
             )  # fmt: skip
-        from scipy.stats import spearmanr
-
-        found = spearmanr(both["predicted"], both["measured"])
+        correlation, p = layerwise_rank_correlation(rows)
         agrees: Agreement = "cannot be told"
-        if found.pvalue <= _LEVEL:
-            agrees = "yes" if found.statistic > 0 else "no"
+        if p <= _LEVEL:
+            agrees = "yes" if correlation > 0 else "no"
         return Statement(
             item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
-            measured=f"rank correlation {found.statistic:.2f} over {len(both)} of {len(rows)} "
-            f"modes (p = {found.pvalue:.2g})",
+            measured=f"rank correlation {correlation:.2f} over {len(both)} of {len(rows)} modes "
+            f"(p = {p:.2g})",
             agrees=agrees,
         )  # fmt: skip
 

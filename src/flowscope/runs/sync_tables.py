@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,25 @@ def commitment_times(curves: Sequence[Curve], config: SyncConfig) -> Times:
     found: Times = {}
     for curve in curves:
         for measure, values in curve.measures.items():
-            found[curve.label, curve.g, curve.control, measure] = commitment_time(
+            time = commitment_time(
                 curve.steps.astype(float), values, resamples=config.resamples, seed=config.seed
             )
+            found[curve.label, curve.g, curve.control, measure] = _rising(time)
     return found
+
+
+def _rising(time: CommitmentTime) -> CommitmentTime:
+    """Agreement that falls the longer replicas are together is no commitment."""
+    if time.status != "ok" or time.amplitude > 0:
+        return time
+    nan = math.nan
+    return replace(
+        time,
+        status="no transition",
+        because=f"the agreement falls, by {-time.amplitude:.3g}: longer coupling parts the pairs",
+        midpoint=nan,
+        interval=(nan, nan),
+    )
 
 
 def agreement_table(
@@ -193,6 +209,9 @@ def internal_gap_table(
     ``log_gap`` and its null compare the differences at a step with those of the first latents *at
     the same diffusion time* (erratum E99). ``naive`` and ``mixed_log_gap`` are as published: they
     compare two times.
+
+    Layer 0 is the latents themselves, before any block. What they show already, the blocks have
+    been given; it does not belong to the depth.
     """
     rows = []
     for g, arrays in readings.items():
@@ -200,6 +219,11 @@ def internal_gap_table(
         same_clock = arrays["clock_gram"][:, arrays["clock"].tolist().index(read_at[g])]
         found = [_gap(gram, config) for gram in same_clock]
         joint = familywise([null for _, null in found])
+        given = arrays["latent_gram"][arrays["clock"].tolist().index(read_at[g])]
+        told, null = _gap(given, config)
+        alone = math.nan if null is None else null.p_value
+        none = {"naive": math.nan, "mixed_log_gap": math.nan}
+        rows.append({"g": g, "layer": 0, "step": read_at[g]} | none | told | {"p_all": alone})
         for layer, (told, _) in enumerate(found):
             row = {"g": g, "layer": layer + 1, "step": read_at[g]}
             row |= _published(published[layer], config)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import uuid
 from pathlib import Path
 
 from flowscope.errors import UnsupportedModelError
@@ -177,9 +178,11 @@ def _content_hash(denoiser: Denoiser, encoder: Encoder | Unavailable, config: Sy
     Couplings and classes are in the names of shards, so that a wider sweep takes up what a narrower
     one has finished; the interventions are not, because one walk serves all of them.
     """
-    decoder = denoiser.decoder
+    decoder, weights = denoiser.decoder, denoiser.loaded.weight_hash
+    if isinstance(weights, Unavailable):  # off-loaded or quantised: nothing tells such models apart
+        weights = uuid.uuid4().hex
     decides = {
-        "weights": str(denoiser.loaded.weight_hash),
+        "weights": weights,
         "decoder": "" if isinstance(decoder, Unavailable) else str(weight_hash(decoder)),
         "schedule": {k: str(v) for k, v in denoiser.schedule.items()},
         "encoder": encoder_mark(encoder, image_shape(denoiser), denoiser.device),

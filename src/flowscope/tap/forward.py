@@ -15,7 +15,7 @@ from flowscope.errors import TapError
 from flowscope.records import Unavailable
 from flowscope.tap.anatomy import Anatomy, AttentionSite, Block, Chain
 from flowscope.tap.events import AttentionCall, BlockPass, Site, Write
-from flowscope.tap.kernels import REQUESTS, Request, routed_attention
+from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.residual import ADDITIONS, RESHAPES
 from flowscope.tap.trace import arguments_of, outputs_in, tensors_in
 
@@ -174,7 +174,7 @@ class ForwardPass(TorchFunctionMode):
             self._paused = False
 
     def _multi_head(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        request = REQUESTS[F.scaled_dot_product_attention]
+        request = REQUESTS[ATTENTION]
         with routed_attention(lambda *a, **k: self._attend(request(*a, **k))):
             return func(*args, **kwargs)
 

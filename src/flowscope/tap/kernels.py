@@ -133,6 +133,9 @@ def _from_interface(
     )
 
 
+ATTENTION: Final = F.scaled_dot_product_attention
+"""Torch's own function: the name leads elsewhere while attention is routed."""
+
 REQUESTS: Final[dict[Callable[..., Any], Callable[..., Request]]] = {
     F.scaled_dot_product_attention: _from_sdpa,
     interface_attention: _from_interface,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from flowscope.tap.kernels import REQUESTS, Request, routed_attention
+from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.trace import (
     Attention,
     ModuleCall,
@@ -82,7 +82,7 @@ class Recorder(TorchFunctionMode):
         )
 
         def attend(*inner: Any, **options: Any) -> Tensor:
-            request = REQUESTS[F.scaled_dot_product_attention](*inner, **options)
+            request = REQUESTS[ATTENTION](*inner, **options)
             place = {id(request.q): before[id(query)], id(request.k): before[id(key)]}
             self._attention(request, place)
             return request.kernel()
