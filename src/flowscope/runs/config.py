@@ -190,7 +190,7 @@ class SyncConfig(Config):
     kept: int = Field(16, ge=2)
     draws: int = Field(199, ge=39)
     propagation: bool = True
-    propagation_steps: int = Field(3, ge=2)
+    propagation_steps: int = Field(2, ge=2)
     propagation_states: int = Field(1, ge=1)
     batch: int = Field(64, ge=1)
     resamples: int = Field(1000, ge=20)
