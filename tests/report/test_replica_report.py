@@ -420,6 +420,14 @@ def test_silent_rows_are_listed_by_reason_and_no_transition_is_not_among_them(so
     assert not any(FLAT in why for why in found.values())
 
 
+def test_a_table_with_a_reason_for_every_row_is_one_line(source):
+    frame = source.tables["mode_commitment"].copy()
+    frame["status"], frame["because"] = "abstained", [f"reason {k}" for k in range(len(frame))]
+    found = dict(silent_replicas(changed(source, mode_commitment=frame)))
+    told = [why for what, why in found.items() if what.startswith("mode commitment")]
+    assert told == [f"{len(frame)} reasons, e.g. reason 0; see tables/mode_commitment.csv"]
+
+
 def test_couplings_have_one_look_on_the_whole_page(source):
     looks = {}
     for table in REPLICA_TABLES:

@@ -49,13 +49,13 @@ def _finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def _pairs(frame: pd.DataFrame) -> str:
-    """How many pairs stand behind the rows, in words."""
+def _pairs(frame: pd.DataFrame, what: str = "pairs") -> str:
+    """How many pairs, or what else is counted, stand behind the rows, in words."""
     known = sorted(set(_finite(column(frame, "n"))))
     if not known:
-        return "the number of pairs was not recorded"
+        return f"the number of {what} was not recorded"
     most = f" to {numeral(known[-1], 6)}" if len(known) > 1 else ""
-    return f"n = {numeral(known[0], 6)}{most} pairs"
+    return f"n = {numeral(known[0], 6)}{most} {what}"
 
 
 def _bootstrap(source: Source) -> str:
@@ -196,8 +196,8 @@ def propagation_caption(source: Source) -> Caption:
         null="A block that does nothing: gain 1, all parts 0.",
         against="Against erratum E81 (coupling weakens routing and key, but not query): a query "
         "part that vanishes as g grows. Against a gap made here: equal gains of both bands.",
-        basis=f"{_pairs(source.tables['propagation'])}; means over the modes of a band, without "
-        "interval.",
+        basis=f"{_pairs(source.tables['propagation'], 'modes × states')}; means over the modes of "
+        "a band, without interval.",
     )
 
 
