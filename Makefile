@@ -46,6 +46,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.heads
 	$(BIN)/python -m benchmarks.markov_maps
 	$(BIN)/python -m benchmarks.replica_null
+	$(BIN)/python -m benchmarks.sync_time
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'

@@ -346,7 +346,7 @@ def test_sync_json_keeps_its_contract(synced):
         for row in document[name]:
             assert row["interval"] or row["midpoint"] in ("no transition", "abstained")
     assert {(row["g"], row["layer"]) for row in document["gap"]} == {
-        (g, layer) for g in (0.0, 0.2, 1.0) for layer in (1, 2)
+        (g, layer) for g in (0.0, 0.2, 1.0) for layer in (0, 1, 2)
     }
     assert all(row["null_low"] <= row["null_high"] for row in document["gap"])
     decided = {v["decision"] for v in document["verdicts"]}

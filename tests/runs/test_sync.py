@@ -71,7 +71,7 @@ def test_every_class_coupling_and_measure_has_its_rows(found):
     assert (agreement["value"] <= agreement["high"]).all()
     internal = found.internal_gap
     assert set(internal[["g", "layer"]].itertuples(index=False, name=None)) == {
-        (g, layer) for g in (0.0, 0.2, 1.0) for layer in (1, 2)
+        (g, layer) for g in (0.0, 0.2, 1.0) for layer in (0, 1, 2)
     }
     assert internal["p_all"].ge(internal["p"].min() / 2).all()
 
@@ -101,7 +101,7 @@ def test_json_keeps_its_contract(found):
             assert row["midpoint"] == "no transition" or isinstance(row["midpoint"], float)
             assert (row["interval"] is None) == (row["midpoint"] == "no transition")
             assert bool(row["because"]) == (row["midpoint"] == "no transition")
-    assert {row["layer"] for row in document["gap"]} == {1, 2}
+    assert {row["layer"] for row in document["gap"]} == {0, 1, 2}
     for row in document["gap"]:
         assert row["null_low"] <= row["null_high"]
     assert {v["name"] for v in document["verdicts"]} == {"R1", "R2"}
@@ -196,7 +196,7 @@ def test_a_latent_pipeline_is_compared_in_its_images(tmp_path):
     assert all(images.shape in ((3, 3, 16, 16), (8, 3, 16, 16)) for images in seen)
     assert max(float(images.abs().max()) for images in seen) <= 1
     assert found.run.read_arrays("strip")["images"].shape[-3:] == (3, 16, 16)
-    assert set(found.internal_gap["layer"]) == {1, 2}
+    assert set(found.internal_gap["layer"]) == {0, 1, 2}
 
 
 def test_a_unet_has_outcomes_and_no_depth(tmp_path):
