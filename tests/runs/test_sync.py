@@ -311,3 +311,9 @@ def test_settings_of_the_function_are_documented():
     told = inspect.getdoc(SyncConfig)
     for name in ("sigma", "eta", "coarse", "band", "draws", "batch", "kept"):
         assert f"``{name}``" in told
+
+
+def test_couplings_that_shards_cannot_tell_apart_are_refused(tmp_path):
+    given = {**SMALL, "couplings": (0.3, 0.3000001)}
+    with pytest.raises(InvalidInputError, match="within six digits"):
+        fs.sync(dit(), scheduler=diffusers.DDIMScheduler(), out=tmp_path / "run", **given)

@@ -127,3 +127,21 @@ def test_too_few_modes_abstain_layer_by_layer():
     assert "the replicas have merged" in row["because"]
     assert math.isnan(row["log_gap"])
     assert math.isnan(row["p_all"])
+
+
+@pytest.mark.parametrize(("sign", "status"), [(1, "ok"), (-1, "no transition")])
+def test_agreement_that_falls_is_no_commitment(sign, status):
+    x = np.arange(8)
+    noise = 0.02 * np.random.default_rng(1).standard_normal((8, 8))
+    values = 1 / (1 + np.exp(-3 * sign * (x - 4.0))) + noise
+    curve = Curve(
+        label=0, g=0.5, control=False, steps=x, measures={"feature": values},
+        images=np.zeros((8, 2, 1, 2, 2), np.float32),
+    )  # fmt: skip
+    config = SyncConfig.model_validate({"resamples": 50})
+    (time,) = commitment_times([curve], config).values()
+    assert time.status == status
+    assert math.isnan(time.midpoint) == (status != "ok")
+    assert ("the agreement falls" in time.because) == (sign < 0)
+    table = agreement_table([curve], {(0, 0.5, False, "feature"): time}, (), config)
+    assert table["fit"].isna().all() == (sign < 0)
