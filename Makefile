@@ -46,6 +46,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.heads
 	$(BIN)/python -m benchmarks.markov_maps
 	$(BIN)/python -m benchmarks.replica_null
+	$(BIN)/python -m benchmarks.replica_mixture
 	$(BIN)/python -m benchmarks.sync_time
 
 $(READY): pyproject.toml constraints.txt

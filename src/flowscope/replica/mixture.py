@@ -76,13 +76,11 @@ def mixture_moments(
     -----
     Where the fourth moment is that of a Gaussian or larger there is no separation to see, and
     $m = 0$. Near $m = 0$ the square root makes $m^2$ too large, and $m^2 > 0$ is no evidence of
-    separation: of Gaussian draws 81 % have it at 8 seeds and 66 % at 64. The lower end of
-    ``separation_interval`` at 95 % is above 0 in .4 to 3 % of them up to 64 seeds and in 6 to 7 %
-    at 256 and 1024; that of a percentile interval would be in 30 % at 8 and 15 % at 64, because
-    resampling raises $E[p^2]^2$ once more. With m² = 4, c = 1 it is in 13 % at 8 seeds, 25 % at 16
-    and 99 % at 64.
-    Intervals of c are too short for few seeds: at a nominal 95 % with m² = 4, c = 1 they cover 80 %
-    for 32 seeds, 84 % for 100 and 92 % for 400; those of m² cover 93 to 95 %.
+    separation: of Gaussian draws 84 % have it at 8 seeds and 60 % at 64. The lower end of
+    ``separation_interval`` at 95 % is above 0 in 0 to 2 % of them up to 64 seeds and in 6 % at 256.
+    With m² = 4, c = 1 it is in 12 % at 8 seeds, 24 % at 16 and 99 % at 64. Intervals of c are too
+    short for few seeds: at a nominal 95 % they then cover 64 % at 8, 80 % at 32 and 90 % at 256;
+    those of m² cover 90 to 96 % (``benchmarks/replica_mixture.py``, 400 repeats).
 
     Examples
     --------
