@@ -49,12 +49,13 @@ def test_no_coupling_is_bitwise_neutral_on_the_device():
             assert torch.equal(model(**inputs("cuda", torch.bfloat16)).sample, plain)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gram_matrices_are_those_of_the_cpu(dtype):
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-12), (torch.bfloat16, 1e-6)])
+def test_gram_matrices_are_those_of_the_cpu(dtype, bound):
     first, later = torch.randn(2, 16, 70001, generator=torch.Generator().manual_seed(1)).to(dtype)
     found = stacked_gram(first.cuda(), later.cuda())
     assert found.is_cuda
-    torch.testing.assert_close(found.cpu(), stacked_gram(first, later), rtol=1e-12, atol=1e-9)
+    wanted = stacked_gram(first.double(), later.double())
+    assert (found.cpu() - wanted).abs().max() < bound * wanted.diagonal().max()
 
 
 def test_channels_are_those_of_the_cpu():
@@ -64,7 +65,8 @@ def test_channels_are_those_of_the_cpu():
         live = live_block(model.to(device), inputs(device, torch.float64, rows=1), 1)
         h = torch.randn(live.H0.shape, generator=torch.Generator().manual_seed(2)).to(live.H0)
         told.append(Propagator(live.block, live.H0).channels(h[None], 0.3).total.cpu())
-    torch.testing.assert_close(*told, rtol=1e-9, atol=1e-9)
+    # diffusers embeds the time in float32, whatever the weights: 1e-7 of it differs by device
+    assert (told[1] - told[0]).norm() < 1e-5 * told[0].norm()
 
 
 def test_a_run_has_the_tables_of_the_cpu(tmp_path):

@@ -8,6 +8,8 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -151,7 +153,16 @@ def arguments_of(
     module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """Arguments by parameter name, so that positional and keyword calls agree."""
+    forward: Any = module.forward
     try:
-        return dict(inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments)
+        method = isinstance(forward, MethodType)
+        names = _of_method(forward.__func__) if method else inspect.signature(forward)
+        return dict(names.bind_partial(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         return {**{f"argument_{i}": a for i, a in enumerate(args)}, **kwargs}
+
+
+@lru_cache(maxsize=256)
+def _of_method(function: Any) -> inspect.Signature:
+    """What a method takes beside its object; read once a class, because reading takes a while."""
+    return inspect.signature(MethodType(function, function))
