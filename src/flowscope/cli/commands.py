@@ -38,6 +38,7 @@ from flowscope.cli.showing import (
     show_comparison,
     show_examination,
     show_heads,
+    show_image,
     show_sync,
 )
 
@@ -250,9 +251,68 @@ def sync(
 
 
 @app.command()
+def image(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A pipeline folder, a hub id, or 'mixture'; the bundled DiT if none."),
+    ] = None,
+    as_json: Json = False,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    images: Annotated[int | None, typer.Option(help="Images along paths (default: 40).")] = None,
+    steps: Annotated[int | None, typer.Option(help="Reverse steps (default: 16).")] = None,
+    doubling: Annotated[
+        str | None,
+        typer.Option(metavar="K,K,…", help="Steps that are doubled (default: 4,8,16)."),
+    ] = None,
+    lams: Annotated[
+        str | None,
+        typer.Option(metavar="L,L,…", help="Members from ODE, 0, to SDE, 1 (default: 0,.5,1)."),
+    ] = None,
+    bins: Annotated[int | None, typer.Option(help="Bins of a histogram (default: 64).")] = None,
+    reader: Annotated[
+        str | None, typer.Option(help="Folder of an image classifier that reads classes.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Folder of the schedule, where the model brings none.")
+    ] = None,
+    out: Out = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    seed: Seed = None,
+) -> None:
+    """Compare the probability flow of MODEL with its SDE, and read its score.
+
+    Do they share their marginals, does the error of sampling fall at first order, does the
+    learned score turn, and when does an image decide its class? Writes a run folder with
+    report.html; a run that was interrupted is taken up where it stopped. 'mixture' reads two
+    Gaussians with their exact score. The defaults are a small run (40 images): its intervals are
+    wide. Exit code 3 when every verdict abstains.
+    """
+    given = {"model": model, "images": images, "steps": steps, "bins": bins, "reader": reader}
+    given |= {"scheduler": scheduler, "out": out, "device": device, "dtype": dtype, "seed": seed}
+    with told(as_json):
+        with starting():
+            from flowscope.runs import ImageConfig, image_of
+
+            lists = {"doubling": doubling, "lams": lams}
+            listed = [f"{name}=[{values}]" for name, values in lists.items() if values is not None]
+            settings = ImageConfig.resolved(given, [*listed, *(overrides or ())], config)
+        found = reported(lambda advance: image_of(settings, advance))
+        document = found.to_json()
+    if as_json:
+        print(json.dumps(document, ensure_ascii=False))
+    else:
+        show_image(document)
+    abstained = all(v["decision"] == "abstains" for v in document["verdicts"])
+    raise typer.Exit(ABSTAINED if abstained else DONE)
+
+
+@app.command()
 def reproduce(
     study: Annotated[
-        str, typer.Argument(help="track_t, diffusion_attention or synchronization_gap.")
+        str,
+        typer.Argument(help="track_t, track_i, diffusion_attention or synchronization_gap."),
     ],
     model: Model = None,
     as_json: Json = False,

@@ -23,7 +23,7 @@ from rich.progress import (
 from flowscope.errors import FlowscopeError
 
 if TYPE_CHECKING:
-    from flowscope.runs import Audit, Heads, Reproduction, Sync
+    from flowscope.runs import Audit, Heads, Image, Reproduction, Sync
 
 __all__ = [
     "ABSTAINED",
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
-Found = TypeVar("Found", "Audit", "Heads", "Reproduction", "Sync")
+Found = TypeVar("Found", "Audit", "Heads", "Image", "Reproduction", "Sync")
 app = typer.Typer(
     name="flowscope",
     help="Read any transformer or diffusion model as a discretised entropic-transport flow.",

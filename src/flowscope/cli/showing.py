@@ -15,12 +15,15 @@ __all__ = [
     "show_comparison",
     "show_examination",
     "show_heads",
+    "show_image",
     "show_sync",
 ]
 
 _COLOURS = {"holds": "green", "fails": "red", "abstains": "yellow"}
 _FURTHEST = 10
 _MANY_PAIRS = 16
+_MANY_IMAGES = 512
+_SHOWN_TIMES = 8
 
 
 def show_audit(found: "Audit") -> None:
@@ -48,11 +51,9 @@ def show_claims(document: dict[str, Any]) -> None:
     """What a source says beside what was measured."""
     console = Console()
     measured = document["measured"]
-    amount = (
-        f"{measured['pairs']} pairs, {measured['steps']} steps"
-        if "pairs" in measured
-        else f"{measured['prompts']} prompts, {measured['tokens']} tokens"
-    )
+    units = next(name for name in ("pairs", "images", "prompts") if name in measured)
+    beside = "tokens" if units == "prompts" else "steps"
+    amount = f"{measured[units]} {units}, {measured[beside]} {beside}"
     console.print(
         f"[bold]{escape(document['study'])}[/] on [bold]{escape(document['model'])}[/]  {amount}"
     )
@@ -70,6 +71,13 @@ def show_claims(document: dict[str, Any]) -> None:
         table.add_section()
     console.print(table)
     console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+def _show_verdicts(console: Console, document: dict[str, Any]) -> None:
+    for verdict in document["verdicts"]:
+        colour = _COLOURS[verdict["decision"]]
+        said = f"[bold]{verdict['name']}[/] [{colour}]{verdict['decision']}[/]"
+        console.print(f"{said} {escape(verdict['because'])}")
 
 
 def show_comparison(found: "Comparison") -> None:
@@ -122,10 +130,7 @@ def show_heads(document: dict[str, Any]) -> None:
         f"[bold]{escape(document['model'])}[/]  {measured['prompts']} prompts, "
         f"{measured['tokens']} tokens, {document['chain']} chain"
     )
-    for verdict in document["verdicts"]:
-        colour = _COLOURS[verdict["decision"]]
-        said = f"[bold]{verdict['name']}[/] [{colour}]{verdict['decision']}[/]"
-        console.print(f"{said} {escape(verdict['because'])}")
+    _show_verdicts(console, document)
     console.print(_furthest(document["heads"]))
     console.print(f"report: {escape(document['report'])}", soft_wrap=True)
 
@@ -161,10 +166,7 @@ def show_sync(document: dict[str, Any]) -> None:
         f"[bold]{escape(document['model'])}[/]  {measured['pairs']} pairs, "
         f"{measured['steps']} steps, {escape(', '.join(measured['classes']))}"
     )
-    for verdict in document["verdicts"]:
-        colour = _COLOURS[verdict["decision"]]
-        said = f"[bold]{verdict['name']}[/] [{colour}]{verdict['decision']}[/]"
-        console.print(f"{said} {escape(verdict['because'])}")
+    _show_verdicts(console, document)
     table = Table(box=None, padding=(0, 1), pad_edge=False)
     table.add_column("class", overflow="fold")
     table.add_column("coupling", no_wrap=True)
@@ -187,3 +189,63 @@ def _time(found: dict[str, Any]) -> str:
         return str(found["midpoint"])
     low, high = found["interval"]
     return f"{found['midpoint']:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def show_image(document: dict[str, Any]) -> None:
+    """The verdicts on the samplers, and how the state forgets its class."""
+    console = Console()
+    measured = document["measured"]
+    console.print(
+        f"[bold]{escape(document['model'])}[/]  {measured['images']} images, "
+        f"{measured['steps']} steps, {escape(measured['space'])}"
+    )
+    _show_verdicts(console, document)
+    console.print(_parity(document["parity"]))
+    for name in ("rotation", "information", "uturn"):
+        if isinstance(document[name], dict):
+            console.print(f"{name}: {escape(document[name]['abstained'])}")
+    if isinstance(document["uturn"], list):
+        console.print(_turns(document["uturn"]))
+    if measured["images"] < _MANY_IMAGES and measured["space"] != "closed form":
+        console.print(
+            f"a small run: {measured['images']} images; --images 1000 narrows the intervals"
+        )
+    console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A few rows from the first to the last."""
+    count = min(_SHOWN_TIMES, len(rows))
+    places = {round(k * (len(rows) - 1) / max(1, count - 1)) for k in range(count)}
+    return [rows[place] for place in sorted(places)]
+
+
+def _parity(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    for name in ("step", "time", "TV", "95 % interval", "null", "up to", "KS", "null", "up to"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in _spread(rows):
+        low, high = row["tv_interval"]
+        null = row["null"]
+        numbers = (null["tv_null"], null["tv_null_high"], row["ks"], null["ks_null"],
+                   null["ks_null_high"])  # fmt: skip
+        table.add_row(
+            str(row["step"]), str(row["time"]), f"{row['tv']:.3f}", f"{low:.3f} … {high:.3f}",
+            *(f"{x:.3f}" for x in numbers),
+        )  # fmt: skip
+    return table
+
+
+def _turns(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    names = ("noised to", "log snr", "same class", "95 % interval", "exact", "correlation")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in _spread(rows):
+        known = row["same_class"] is not None
+        share = f"{row['same_class']:.3f}" if known else "–"
+        interval = f"{row['low']:.3f} … {row['high']:.3f}" if known else "–"
+        exact = "–" if row["exact"] is None else f"{row['exact']:.3f}"
+        alike = "–" if row["correlation"] is None else f"{row['correlation']:.2f}"
+        table.add_row(str(row["time"]), f"{row['log_snr']:.1f}", share, interval, exact, alike)
+    return table

@@ -17,6 +17,7 @@ from flowscope.evidence.gates import (
     judge_variation,
     not_measured,
 )
+from flowscope.evidence.images import judge_gradient, judge_order, judge_parity
 from flowscope.evidence.irreversibility import Reference, judge_irreversibility
 from flowscope.evidence.replicas import judge_commitment_order, judge_internal_gap
 from flowscope.evidence.rotation import judge_rotation
@@ -29,9 +30,12 @@ __all__ = [
     "judge_adequacy",
     "judge_commitment_order",
     "judge_curvature",
+    "judge_gradient",
     "judge_internal_gap",
     "judge_irreversibility",
     "judge_locking",
+    "judge_order",
+    "judge_parity",
     "judge_rotation",
     "judge_variation",
     "mean_over_prompts",

@@ -27,6 +27,13 @@ from flowscope.replica.gate import (
     routing_factor,
     row_softmax,
 )
+from flowscope.replica.information import (
+    ClassInformation,
+    class_information,
+    mixture_entropy,
+    mixture_gap,
+    mixture_u_turn,
+)
 from flowscope.replica.mixture import MixtureMoments, ScoreGain, mixture_moments, score_gain
 from flowscope.replica.modes import (
     ModeEnergies,
@@ -76,6 +83,7 @@ from flowscope.replica.structure import (
 __all__ = [
     "AdditiveCoupling",
     "Channels",
+    "ClassInformation",
     "CoarseFine",
     "CommitmentGap",
     "CommitmentTime",
@@ -100,6 +108,7 @@ __all__ = [
     "StructuralAssumptions",
     "SynchronizationGap",
     "agreement",
+    "class_information",
     "coarse_fine",
     "commitment_gap",
     "commitment_time",
@@ -111,8 +120,11 @@ __all__ = [
     "leading_eigenvalue",
     "live_gain",
     "mixture_amplitude",
+    "mixture_entropy",
+    "mixture_gap",
     "mixture_moments",
     "mixture_step",
+    "mixture_u_turn",
     "modal_gains",
     "modal_product",
     "mode_energies",

@@ -7,6 +7,7 @@ from typing import Any
 from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
 from flowscope.report.geometry_tables import silent_heads
+from flowscope.report.image_tables import silent_images
 from flowscope.report.numerals import count, numeral
 from flowscope.report.replica_tables import silent_replicas
 from flowscope.report.source import Source, Span, spans
@@ -36,6 +37,7 @@ def absences(source: Source) -> list[tuple[str, str]]:
     ]
     found += silent_heads(source) if source.of_heads else []
     found += silent_replicas(source) if source.of_replicas else []
+    found += silent_images(source) if source.of_images else []
     if not source.verdicts:
         found.append(("verdicts", "this run has written none"))
     return found

@@ -1,12 +1,32 @@
 """A figure as HTML: an empty box, its data as JSON beside it, a key in words, a caption."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from flowscope.records import Unavailable
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.theme import Picture
 
-__all__ = ["figure", "fold", "key", "missing", "plot"]
+__all__ = ["Caption", "captioned", "fact_list", "figure", "fold", "key", "missing", "plot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caption:
+    """What is seen, what would be seen if nothing were there, what speaks against it, the basis."""
+
+    seen: str
+    null: str
+    against: str
+    basis: str
+
+    @property
+    def html(self) -> str:
+        """The caption as HTML."""
+        parts = {"Null.": self.null, "Would count against it.": self.against, "Basis.": self.basis}
+        rest = "".join(
+            f"<p><strong>{lead}</strong> {html_text(text)}</p>" for lead, text in parts.items()
+        )
+        return f"<figcaption><p>{html_text(self.seen)}</p>{rest}</figcaption>"
 
 
 def missing(reason: Unavailable) -> str:
@@ -32,6 +52,21 @@ def figure(name: str, picture: Picture | Unavailable, caption: str, legend: str 
         f"<figure>{legend}{plot(name, picture, caption)}"
         f"<figcaption>{html_text(caption)}</figcaption></figure>"
     )
+
+
+def captioned(name: str, picture: Picture | Unavailable, caption: Caption, legend: str = "") -> str:
+    """Picture under its key and above a caption in parts, or the reason there is none."""
+    if isinstance(picture, Unavailable):
+        return missing(picture)
+    return f"<figure>{legend}{plot(name, picture, caption.seen)}{caption.html}</figure>"
+
+
+def fact_list(facts: Sequence[tuple[str, str]]) -> str:
+    """Names and values in a box; nothing where there are none."""
+    rows = "".join(
+        f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>" for name, value in facts
+    )
+    return f'<div class="numbers"><dl>{rows}</dl></div>' if rows else ""
 
 
 def key(entries: Sequence[tuple[str, str]]) -> str:

@@ -20,6 +20,9 @@ from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.figure_html import missing
 from flowscope.report.geometry_sections import geometry_sections, identities_section
 from flowscope.report.geometry_tables import label_counts
+from flowscope.report.image_pictures import IMAGE_PICTURES
+from flowscope.report.image_sections import image_sections
+from flowscope.report.image_tables import FEW_IMAGES, image_count, image_facts
 from flowscope.report.numerals import count, numeral
 from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
 from flowscope.report.replica_pictures import REPLICA_PICTURES
@@ -65,7 +68,7 @@ def render(run: Run) -> tuple[Path, ...]:
     source = read_source(run)
     page = run.folder / "report.html"
     contents = {page: _page(source).encode()}
-    for name in (*PICTURES, *GEOMETRY_PICTURES, *REPLICA_PICTURES):
+    for name in (*PICTURES, *GEOMETRY_PICTURES, *REPLICA_PICTURES, *IMAGE_PICTURES):
         path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
         if isinstance(drawn, Unavailable):
             remove_file(path)
@@ -110,18 +113,22 @@ def _page(source: Source) -> str:
 def _body(source: Source) -> list[Section]:
     if source.of_replicas:
         return replica_sections(source)
+    if source.of_images:
+        return image_sections(source)
     return geometry_sections(source) if source.of_heads else body_sections(source)
 
 
 def _kind(source: Source) -> str:
     if source.of_replicas:
         return "coupled replicas"
+    if source.of_images:
+        return "image model"
     return "heads" if source.of_heads else "depth audit"
 
 
 def _scripts(source: Source) -> list[str]:
     own: tuple[str, ...] = ("head_map.js", "portrait.js") if source.of_heads else ()
-    own = ("choices.js",) if source.of_replicas else own
+    own = ("choices.js",) if source.of_replicas or source.of_images else own
     return [_plotly(), _asset("page.js"), *map(_asset, own)]
 
 
@@ -166,6 +173,8 @@ def _head(source: Source) -> str:
 def _facts(source: Source) -> list[tuple[str, str | Unavailable]]:
     if source.of_replicas:
         return [(name, value) for name, value in replica_facts(source) if name != "encoder"]
+    if source.of_images:
+        return [fact for fact in image_facts(source) if fact[0] not in ("encoder", "coordinates")]
     return _head_facts(source) if source.of_heads else [("layers", _depth(source))]
 
 
@@ -211,6 +220,9 @@ def _summary(source: Source) -> str:
     if source.of_replicas and 0 < pair_count(source) < FEW_PAIRS:
         pairs = count(pair_count(source), "pair")
         return f"{told} A small run of {pairs}: intervals are wide."
+    if source.of_images and 0 < image_count(source) < FEW_IMAGES:
+        images = count(image_count(source), "image")
+        return f"{told} A small run of {images}: intervals are wide."
     stretches = spans(source)
     total = sum(span.last - span.first + 1 for span in stretches)
     passing = sum(span.last - span.first + 1 for span in stretches if span.passes)
@@ -220,7 +232,7 @@ def _summary(source: Source) -> str:
 
 def _claims(source: Source) -> list[Section]:
     """What the source says, first of all; a plain audit has no such section."""
-    if not source.study or source.of_replicas:  # replicas have theirs after the verdicts
+    if not source.study or source.of_replicas or source.of_images:  # theirs are after the verdicts
         return []
     shown = claims(source)
     content = missing(shown) if isinstance(shown, Unavailable) else shown

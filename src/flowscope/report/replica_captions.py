@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pandas as pd
 
 from flowscope.records import Interval
-from flowscope.report.escaping import html_text
+from flowscope.report.figure_html import Caption
 from flowscope.report.numerals import count, numeral, percent
 from flowscope.report.replica_depth_figures import beyond_null, settled_modes
 from flowscope.report.replica_series import rows_of, series_of
@@ -15,8 +14,9 @@ from flowscope.report.replica_strip import Strip
 from flowscope.report.source import Source, column
 
 __all__ = [
-    "Caption",
     "agreement_caption",
+    "bootstrapped",
+    "counted",
     "energy_caption",
     "gap_caption",
     "mode_caption",
@@ -26,46 +26,27 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Caption:
-    """What is seen, what would be seen if nothing were there, what speaks against it, the basis."""
-
-    seen: str
-    null: str
-    against: str
-    basis: str
-
-    @property
-    def html(self) -> str:
-        """The caption as HTML."""
-        parts = {"Null.": self.null, "Would count against it.": self.against, "Basis.": self.basis}
-        rest = "".join(
-            f"<p><strong>{lead}</strong> {html_text(text)}</p>" for lead, text in parts.items()
-        )
-        return f"<figcaption><p>{html_text(self.seen)}</p>{rest}</figcaption>"
-
-
 def _finite(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def _pairs(frame: pd.DataFrame, what: str = "pairs") -> str:
-    """How many pairs, or what else is counted, stand behind the rows, in words."""
-    known = sorted(set(_finite(column(frame, "n"))))
-    if not known:
+def counted(frame: pd.DataFrame, what: str = "pairs", name: str = "n") -> str:
+    """How many pairs, or what else a column counts, stand behind the rows, in words."""
+    numbers = sorted(set(_finite(column(frame, name))))
+    if not numbers:
         return f"the number of {what} was not recorded"
-    most = f" to {numeral(known[-1], 6)}" if len(known) > 1 else ""
-    return f"n = {numeral(known[0], 6)}{most} {what}"
+    most = f" to {numeral(numbers[-1], 6)}" if len(numbers) > 1 else ""
+    return f"n = {numeral(numbers[0], 6)}{most} {what}"
 
 
-def _bootstrap(source: Source) -> str:
-    """How the intervals over pairs were made, in words."""
-    own = (verdict.statistic.interval for verdict in source.verdicts if verdict.name == "R1")
+def bootstrapped(source: Source, verdict: str = "R1", what: str = "pairs") -> str:
+    """How the intervals over pairs, or over what else, were made, in words."""
+    own = (one.statistic.interval for one in source.verdicts if one.name == verdict)
     made = next((interval for interval in own if isinstance(interval, Interval)), None)
     level = f"{100 * made.level:g}" if made else "95"
     resamples = source.setting("resamples")
     many = f", {resamples} resamples" if isinstance(resamples, int) else ""
-    return f"intervals: {level}\u00a0%, bootstrap over pairs{many}"
+    return f"intervals: {level}\u00a0%, bootstrap over {what}{many}"
 
 
 def agreement_caption(source: Source) -> Caption:
@@ -81,7 +62,7 @@ def agreement_caption(source: Source) -> Caption:
         "replicas share their noise up to that step, so it shows what shared noise does alone.",
         against="Midpoints that do not move with g beyond their intervals: then the coupling does "
         "not decide when.",
-        basis=f"{_pairs(frame)}; {_bootstrap(source)}; sigmoids by least squares on the median "
+        basis=f"{counted(frame)}; {bootstrapped(source)}; sigmoids by least squares on the median "
         "curve.",
     )
 
@@ -95,7 +76,7 @@ def scale_caption(source: Source) -> Caption:
         "two unrelated images. Strip below each panel: midpoints with intervals.",
         null="Both scales are decided at the same step: gap 0.",
         against="An interval of the gap (τ fine − τ coarse) that holds 0, or lies below it.",
-        basis=f"medians over pairs; {_pairs(frame)}; {_bootstrap(source)}, the gap within each "
+        basis=f"medians over pairs; {counted(frame)}; {bootstrapped(source)}, the gap within each "
         "resample.",
     )
 
@@ -117,7 +98,7 @@ def gap_caption(source: Source) -> Caption:
         f"{_limit(source)}",
         against="Against a gap: a line that stays in the grey. Against a place in depth: all "
         "layers leaving it alike.",
-        basis=f"{_pairs(frame)}{size}; intervals: 95\u00a0%, jackknife over measured pairs.",
+        basis=f"{counted(frame)}{size}; intervals: 95\u00a0%, jackknife over measured pairs.",
     )
 
 
@@ -196,7 +177,7 @@ def propagation_caption(source: Source) -> Caption:
         null="A block that does nothing: gain 1, all parts 0.",
         against="Against erratum E81 (coupling weakens routing and key, but not query): a query "
         "part that vanishes as g grows. Against a gap made here: equal gains of both bands.",
-        basis=f"{_pairs(source.tables['propagation'], 'modes × states')}; means over the modes of "
+        basis=f"{counted(source.tables['propagation'], 'modes × states')}; means over the modes of "
         "a band, without interval.",
     )
 

@@ -6,7 +6,6 @@ Each function takes the tables and returns a plotly figure as plain data, or why
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,9 +16,9 @@ from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.replica_series import Series, rows_of, rows_where, series_of
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import log_ticks
+from flowscope.report.study_tables import log_axis
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, compact, curve, extent, upright
+from flowscope.report.traces import band, compact, curve, extent, level, upright
 
 __all__ = [
     "CHANNELS",
@@ -71,7 +70,7 @@ def gap_figure(source: Source) -> Picture | Unavailable:
               for one in series_of(source, "internal_gap")]  # fmt: skip
     x = theme.axis("layer", showgrid=False, range=extent(column(frame, "layer")))
     y = theme.axis("gap: log (trailing / leading)")
-    return {"data": compact(traces), "layout": theme.layout(x, y, 360, shapes=[_level(0.0)])}
+    return {"data": compact(traces), "layout": theme.layout(x, y, 360, shapes=[level(0.0)])}
 
 
 def _gap_line(rows: pd.DataFrame, one: Series) -> Picture:
@@ -99,12 +98,6 @@ def _gap_notes(rows: pd.DataFrame, one: Series) -> list[str]:
         lines[2] += f" (over all layers {numeral(joint)})" if math.isfinite(joint) else ""
         notes.append(hover(lines))
     return notes
-
-
-def _level(y: float, **more: Any) -> Picture:
-    line = {"color": theme.MUTED, "width": 1.2, "dash": "dot"}
-    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
-            **more}  # fmt: skip
 
 
 def gap_range(frame: pd.DataFrame) -> list[float]:
@@ -136,7 +129,7 @@ def gap_panel(source: Source, one: Series) -> Picture | Unavailable:
     shade = band(layers, column(rows, "low"), column(rows, "high"), one.colour)
     x = theme.axis("layer", showgrid=False, range=extent(column(frame, "layer")), nticks=8)
     y = theme.axis("log ratio", range=gap_range(frame), nticks=6)
-    layout = theme.layout(x, y, 260, shapes=[_level(0.0)])
+    layout = theme.layout(x, y, 260, shapes=[level(0.0)])
     traces = [*null, faint, *shade, _gap_line(rows, one)]
     return {"data": compact(traces), "layout": layout}
 
@@ -185,12 +178,7 @@ def energy_figure(source: Source, layer: float) -> Picture | Unavailable:
 
 
 def _log_axis(title: str, traces: Sequence[Picture], name: str) -> Picture:
-    """Logarithmic axis: powers of ten, and 2 and 5 between them where there are few."""
-    values = [v for trace in traces if trace["yaxis"] == name for v in trace["y"]]
-    marks = log_ticks(values)
-    if len(marks) > 7:
-        return theme.axis(title, type="log", exponentformat="power", dtick=1)
-    return theme.axis(title, type="log", tickvals=marks, ticktext=[numeral(m) for m in marks])
+    return log_axis(title, [v for trace in traces if trace["yaxis"] == name for v in trace["y"]])
 
 
 def _timeline(
@@ -267,7 +255,7 @@ def propagation_figure(source: Source, one: Series, step: float) -> Picture | Un
         "yaxis2": theme.axis("parts, leading", domain=[0.33, 0.61], nticks=5),
         "yaxis3": theme.axis("parts, trailing", domain=[0, 0.28], nticks=5, matches="y2"),
     }
-    shapes = [_level(1.0, yref="y"), _level(0.0, yref="y2"), _level(0.0, yref="y3")]
+    shapes = [level(1.0, yref="y"), level(0.0, yref="y2"), level(0.0, yref="y3")]
     return {"data": compact(traces), "layout": theme.layout(x, y, 560, **rest, shapes=shapes)}
 
 

@@ -25,7 +25,6 @@ __all__ = [
     "Curve",
     "agreement_curves",
     "agreement_figure",
-    "blank",
     "scale_curves",
     "scale_figure",
     "smooth_fit",
@@ -249,12 +248,3 @@ def _no_midpoint(own: Curve, row: int, room: Sequence[float]) -> Picture:
         "showarrow": False,
         "font": {"size": 11, "color": theme.MUTED},
     }
-
-
-def blank(reason: Unavailable, height: int) -> Picture:
-    """Empty frame that says why, for one of several choices of a figure."""
-    hidden = {"visible": False}
-    said = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
-            "text": plotly_text(reason.reason),
-            "font": {"size": 13, "color": theme.MUTED}}  # fmt: skip
-    return {"data": [], "layout": theme.layout(hidden, hidden, height, annotations=[said])}

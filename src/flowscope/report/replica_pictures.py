@@ -25,10 +25,12 @@ from flowscope.report.replica_series import class_names, rows_of, rows_where, se
 from flowscope.report.replica_strip import paired_samples
 from flowscope.report.source import Source, column
 
-__all__ = ["REPLICA_PICTURES"]
+__all__ = ["MARKERS", "REPLICA_PICTURES"]
 
-_MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^",
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^",
             "triangle-down": "v", "hexagon": "h"}  # fmt: skip
+"""Marks of the page in matplotlib's words."""
+
 _BANDS = {"lead": "-", "trail": ":"}
 _MOST = 8
 """Panels side by side; further couplings and classes are on the page alone."""
@@ -73,13 +75,13 @@ def _curves(ax: Any, curves: list[Curve]) -> None:
     for k, own in enumerate(curves):
         x, low, high = (column(own.rows, name) for name in ("step", "low", "high"))
         ax.fill_between(x, low, high, color=own.colour, alpha=0.12, lw=0)
-        ax.plot(x, column(own.rows, "value"), _MARKERS[own.symbol] + DASHES[own.dash], ms=4.5,
+        ax.plot(x, column(own.rows, "value"), MARKERS[own.symbol] + DASHES[own.dash], ms=4.5,
                 lw=1.6, color=own.colour, alpha=0.75, label=own.name)  # fmt: skip
         ax.plot(*smooth_fit(own), "-", color=own.colour, lw=0.8)
         middle, a, b = own.midpoint()
         height = floor - step * (k + 1.5)
         if math.isfinite(middle):
-            ax.plot([middle], [height], _MARKERS[own.symbol], color=own.colour, ms=6)
+            ax.plot([middle], [height], MARKERS[own.symbol], color=own.colour, ms=6)
             ax.plot([a, b], [height] * 2, "-", color=own.colour, lw=1.8)
     ax.set_ylim(floor - step * (len(curves) + 1.5), 1.05)
     ax.legend(frameon=False, fontsize=8)
@@ -171,7 +173,7 @@ def _propagation(source: Source) -> Figure | Unavailable:
         axes[0].plot(x, column(rows, "gain"), "o" + dash, color=one.colour, ms=4, label=name)
         for part, (title, colour, mark) in CHANNELS.items():
             less = 1.0 if part == "direct" else 0.0
-            axes[k + 1].plot(x, [v - less for v in column(rows, part)], _MARKERS[mark] + "-",
+            axes[k + 1].plot(x, [v - less for v in column(rows, part)], MARKERS[mark] + "-",
                              color=colour, ms=4, lw=1.4, label=title)  # fmt: skip
         axes[k + 1].axhline(0, color=theme.MUTED, lw=1, ls=":")
         titled(axes[k + 1], "layer", "part of the gain", f"Parts, {name}ing modes")
@@ -192,7 +194,7 @@ def _modes(source: Source) -> Figure | Unavailable:
     figure, (ax,) = canvas(5.2, 5.0, 1)
     for one in series_of(source, "mode_commitment"):
         rows = rows_of(known, one)
-        ax.plot(column(rows, "predicted"), column(rows, "measured"), _MARKERS[one.symbol],
+        ax.plot(column(rows, "predicted"), column(rows, "measured"), MARKERS[one.symbol],
                 color=one.colour, alpha=0.75, ms=5, label=one.label)  # fmt: skip
     ends = column(known, "predicted") + column(known, "measured")
     ax.plot([min(ends), max(ends)], [min(ends), max(ends)], ":", color=theme.MUTED)

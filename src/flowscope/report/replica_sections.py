@@ -1,16 +1,15 @@
 """The sections of a page about coupled replicas, between the verdicts and the appendix."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
 from flowscope.records import Unavailable
-from flowscope.report.escaping import html_text, json_island
-from flowscope.report.figure_html import fold, key, missing, plot
+from flowscope.report.choosing import blank, choice_data, choice_list, panel_grid
+from flowscope.report.escaping import html_text
+from flowscope.report.figure_html import captioned, fact_list, fold, key, missing, plot
 from flowscope.report.listings import listing, numbers
+from flowscope.report.marks import mark_key
 from flowscope.report.numerals import count, numeral
 from flowscope.report.replica_captions import (
-    Caption,
     agreement_caption,
     energy_caption,
     gap_caption,
@@ -30,8 +29,8 @@ from flowscope.report.replica_depth_figures import (
     propagation_choices,
     propagation_figure,
 )
-from flowscope.report.replica_figures import agreement_figure, blank, scale_figure
-from flowscope.report.replica_series import Series, class_names, rows_of, series_key, series_of
+from flowscope.report.replica_figures import agreement_figure, scale_figure
+from flowscope.report.replica_series import Series, class_names, rows_of, series_of
 from flowscope.report.replica_strip import paired_samples, strip_html
 from flowscope.report.replica_tables import (
     FEW_PAIRS,
@@ -43,12 +42,10 @@ from flowscope.report.replica_tables import (
     without_midpoint,
 )
 from flowscope.report.source import Source, column
-from flowscope.report.theme import Picture
 
 __all__ = ["replica_sections"]
 
 Section = tuple[str, str, str]
-Pictures = Sequence[Picture | Unavailable]
 
 
 def replica_sections(source: Source) -> list[Section]:
@@ -73,61 +70,8 @@ def replica_sections(source: Source) -> list[Section]:
     return found
 
 
-def _chooser(label: str, names: Sequence[str], options: Sequence[str], shown: int = 0) -> str:
-    """List that chooses between the pictures of these plots; nothing where there is no choice."""
-    if len(options) < 2:
-        return ""
-    items = "".join(
-        f"<option{' selected' if k == shown else ''}>{html_text(option)}</option>"
-        for k, option in enumerate(options)
-    )
-    return (
-        f'<div class="controls"><label>{html_text(label)} '
-        f'<select data-plots="{" ".join(names)}">{items}</select></label></div>'
-    )
-
-
-def _choices(name: str, pictures: Pictures, shown: int = 0) -> str:
-    """Pictures of a plot beside the one it starts with; nothing where there is no choice."""
-    if len(pictures) < 2:
-        return ""
-    whole = [p if not isinstance(p, Unavailable) else blank(p, 278) for p in pictures]
-    held = [_beyond(whole[shown], picture) for picture in whole]
-    return f'<script type="application/json" id="data-choices-{name}">{json_island(held)}</script>'
-
-
-def _beyond(base: Picture, picture: Picture) -> Picture:
-    """What a picture has that the one shown first has not; all of it where they differ in kind."""
-    pairs = [*zip(base["data"], picture["data"], strict=False), (base["layout"], picture["layout"])]
-    if len(base["data"]) != len(picture["data"]) or any(set(a) - set(b) for a, b in pairs):
-        return {**picture, "whole": True}
-    *data, layout = [
-        {name: part for name, part in new.items() if name not in old or old[name] != part}
-        for old, new in pairs
-    ]
-    return {"data": data, "layout": layout}
-
-
-def _figure(name: str, picture: Picture | Unavailable, caption: Caption, legend: str) -> str:
-    """Picture under its key and above its caption, or the reason there is none."""
-    if isinstance(picture, Unavailable):
-        return missing(picture)
-    return f"<figure>{legend}{plot(name, picture, caption.seen)}{caption.html}</figure>"
-
-
-def _panels(panels: Sequence[str]) -> str:
-    """Small pictures of one kind in a grid; two or four of them in two columns."""
-    pairs = " even" if len(panels) in (2, 4) else ""
-    return f'<div class="panels{pairs}">{"".join(panels)}</div>'
-
-
 def _measured(source: Source) -> str:
     pairs = pair_count(source)
-    rows = "".join(
-        f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
-        for name, value in replica_facts(source)
-    )
-    facts = f'<div class="numbers"><dl>{rows}</dl></div>' if rows else ""
     small = (
         f'<p class="note"><strong>A small run: intervals are wide.</strong> {count(pairs, "pair")} '
         f"of replicas; below {FEW_PAIRS}, an effect that is not seen may well be there.</p>"
@@ -142,7 +86,7 @@ def _measured(source: Source) -> str:
         "what they share was decided before that step. Second question: A and B stay coupled to "
         "the end, and their difference is followed inside the network, split into directions "
         "that are strong at the start (leading modes) and weak ones (trailing modes).</p>"
-        f"{small}{facts}"
+        f"{small}{fact_list(replica_facts(source))}"
     )
 
 
@@ -151,12 +95,12 @@ def _agreement(source: Source) -> str:
     pictures = [agreement_figure(source, label) for label in classes]
     first = pictures[0]
     more = [("rule grey", "fitted sigmoid (thin)"), ("abstained", "interval (in its colour)")]
-    legend = series_key(series_of(source, "agreement"), more)
+    legend = mark_key(series_of(source, "agreement"), more)
     if isinstance(first, Unavailable):
         return missing(source.noted(source.noted(first, "agreement"), "tau_spec"))
-    drawn = _figure("agreement", first, agreement_caption(source), legend)
-    chooser = _chooser("Class", ["agreement"], list(classes.values()))
-    held = _choices("agreement", pictures)
+    drawn = captioned("agreement", first, agreement_caption(source), legend)
+    chooser = choice_list("Class", ["agreement"], list(classes.values()))
+    held = choice_data("agreement", pictures)
     return chooser + drawn + held + _effect(source) + numbers(source, "agreement")
 
 
@@ -187,12 +131,12 @@ def _scales(source: Source) -> str:
         said = f"coarse and fine agreement, {one.label}"
         panels.append(
             f"<div><h3>{html_text(one.label)}</h3>{plot(name, shown, said)}"
-            f"{_choices(name, pictures)}</div>"
+            f"{choice_data(name, pictures)}</div>"
         )
     entries = [("disc", "coarse structure"), ("diamond", "fine detail"),
                ("rule grey", "fitted sigmoid (thin)"), ("band", "interval")]  # fmt: skip
-    chooser = _chooser("Class", names, list(classes.values()))
-    drawn = f"<figure>{key(entries)}{_panels(panels)}{scale_caption(source).html}</figure>"
+    chooser = choice_list("Class", names, list(classes.values()))
+    drawn = f"<figure>{key(entries)}{panel_grid(panels)}{scale_caption(source).html}</figure>"
     return chooser + drawn + _times(source)
 
 
@@ -225,9 +169,9 @@ def _gap(source: Source) -> str:
     inner = [("abstained", "exchange null, 95 %"), ("band", "interval (in its colour)"),
              ("rule vacuous", "log G_int as published: its null is not 0 (E86)")]  # fmt: skip
     return (
-        f"<figure>{series_key(every, entries)}"
+        f"<figure>{mark_key(every, entries)}"
         f"{plot('gap', whole, 'gap between trailing and leading modes by layer and coupling')}"
-        f"<h3>Each against its own null</h3>{key(inner)}{_panels(panels)}"
+        f"<h3>Each against its own null</h3>{key(inner)}{panel_grid(panels)}"
         f"{gap_caption(source).html}</figure>{numbers(source, 'internal_gap')}"
     )
 
@@ -250,12 +194,12 @@ def _energies(source: Source) -> str:
     pictures = [energy_figure(source, layer) for layer in layers]
     more = [("rule", "leading modes"), ("rule vacuous", "trailing modes, dotted"),
             ("upright", "step where the gap above is read")]  # fmt: skip
-    legend = series_key(series_of(source, "energies"), more)
+    legend = mark_key(series_of(source, "energies"), more)
     options = [f"layer {layer:g}" for layer in layers]
     return (
-        _chooser("Shown", ["energies"], options, shown)
-        + _figure("energies", pictures[shown], energy_caption(source), legend)
-        + _choices("energies", pictures, shown)
+        choice_list("Shown", ["energies"], options, shown)
+        + captioned("energies", pictures[shown], energy_caption(source), legend)
+        + choice_data("energies", pictures, shown)
         + numbers(source, "energies")
     )
 
@@ -284,16 +228,16 @@ def _propagation(source: Source) -> str:
     entries = [("rule", "gain of leading modes"), ("rule vacuous", "gain of trailing modes"),
                *zip(shapes, titles, strict=True)]  # fmt: skip
     return (
-        _chooser("Shown", ["propagation"], options)
-        + _figure("propagation", pictures[0], propagation_caption(source), key(entries))
-        + _choices("propagation", pictures)
+        choice_list("Shown", ["propagation"], options)
+        + captioned("propagation", pictures[0], propagation_caption(source), key(entries))
+        + choice_data("propagation", pictures)
         + numbers(source, "propagation")
     )
 
 
 def _modes(source: Source) -> str:
-    legend = series_key(
+    legend = mark_key(
         series_of(source, "mode_commitment"), [("rule vacuous", "predicted = measured")]
     )
-    drawn = _figure("modes", mode_figure(source), mode_caption(source), legend)
+    drawn = captioned("modes", mode_figure(source), mode_caption(source), legend)
     return drawn + numbers(source, "mode_commitment")

@@ -1,6 +1,7 @@
-"""The strip of paired samples: all images of the array "strip" as one PNG, with its labels.
+"""Strips of samples: all images of an array as one PNG, with its labels.
 
-Rows are couplings, columns the steps at which a pair was let go; in each cell A stands above B.
+Of paired samples rows are couplings, columns the steps at which a pair was let go, and in each cell
+A stands above B.
 """
 
 import base64
@@ -17,23 +18,34 @@ from flowscope.report.escaping import html_text
 from flowscope.report.replica_series import CONTROL
 from flowscope.report.source import Source
 
-__all__ = ["MOST_BYTES", "Strip", "paired_samples", "strip_html", "strip_png"]
+__all__ = ["MOST_BYTES", "Strip", "paired_samples", "shown_images", "strip_html", "strip_png"]
 
 MOST_BYTES = 300_000
 """Bytes of pixels that a strip may put on the page; larger images are averaged down."""
 
 _GAP, _SEAM, _SHOWN = 4, 1, (64, 96)
-"""Pixels between cells and between A and B; least and largest width of an image on the page."""
+"""Pixels between cells and inside one; least and largest width of an image on the page."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Strip:
-    """Images in [0, 1], ``[rows, columns, 2, height, width, 3]``, their names, the shrinkage."""
+    """Images in [0, 1], ``[rows, columns, stacked, height, width, 3]``, and what is said of them.
+
+    Attributes
+    ----------
+    shrunk
+        Pixels, each way, that were averaged into one.
+    corner, label, said
+        Words above the names of the rows, for the whole, and in place of the picture.
+    """
 
     images: NDArray[np.float32]
     rows: list[str]
     columns: list[str]
     shrunk: int
+    corner: str
+    label: str
+    said: str
 
 
 def paired_samples(source: Source) -> Strip | Unavailable:
@@ -55,18 +67,35 @@ def paired_samples(source: Source) -> Strip | Unavailable:
     controls = np.asarray(arrays.get("control", np.zeros(len(g)))).astype(bool).ravel()
     if (len(g), len(controls), len(steps)) != (images.shape[0], images.shape[0], images.shape[1]):
         return Unavailable("the arrays “strip” are not all of one size")
-    pixels = images.shape[0] * images.shape[1] * 2 * images.shape[4] * images.shape[5]
-    shrunk = math.ceil(math.sqrt(pixels * images.shape[3] / MOST_BYTES))
+    shown, shrunk = shown_images(images)
+    rows = [CONTROL if own else f"g = {value:g}" for value, own in zip(g, controls, strict=True)]
+    columns = [f"{step:g}" for step in steps]
+    return Strip(
+        images=shown,
+        rows=rows,
+        columns=columns,
+        shrunk=shrunk,
+        corner="let go at step",
+        label="paired samples",
+        said=f"pairs of images, {len(rows)} couplings by {len(columns)} steps; rows: "
+        f"{', '.join(rows)}; let go at step {', '.join(columns)}",
+    )
+
+
+def shown_images(images: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
+    """Images as colours in [0, 1], undefined pixels grey, made small enough; and by how much.
+
+    Parameters
+    ----------
+    images
+        Values in [-1, 1], ``[rows, columns, stacked, 1 or 3, height, width]``.
+    """
+    shrunk = math.ceil(math.sqrt(images.size / MOST_BYTES))
     small = _averaged(images, shrunk)
     colours = np.broadcast_to(small, (*small.shape[:3], 3, *small.shape[4:])).transpose(
         0, 1, 2, 4, 5, 3
     )
-    return Strip(
-        images=np.where(np.isfinite(colours), np.clip(colours / 2 + 0.5, 0, 1), 0.9),
-        rows=[CONTROL if own else f"g = {value:g}" for value, own in zip(g, controls, strict=True)],
-        columns=[f"{step:g}" for step in steps],
-        shrunk=shrunk,
-    )
+    return np.where(np.isfinite(colours), np.clip(colours / 2 + 0.5, 0, 1), 0.9), shrunk
 
 
 def _averaged(images: NDArray[np.float32], factor: int) -> NDArray[np.float32]:
@@ -83,13 +112,13 @@ def _averaged(images: NDArray[np.float32], factor: int) -> NDArray[np.float32]:
 
 
 def strip_png(strip: Strip) -> bytes:
-    """All images in one PNG: white between cells, a fine line between A and B."""
-    rows, columns, _, height, width, _ = strip.images.shape
-    tall, wide = 2 * height + _SEAM + _GAP, width + _GAP
+    """All images in one PNG: white between cells, a fine line between those of one cell."""
+    rows, columns, stacked, height, width, _ = strip.images.shape
+    tall, wide = stacked * (height + _SEAM) - _SEAM + _GAP, width + _GAP
     sheet = np.ones((rows * tall, columns * wide, 3), dtype=np.float32)
     for i in range(rows):
         for j in range(columns):
-            for k in range(2):
+            for k in range(stacked):
                 top, left = i * tall + k * (height + _SEAM), j * wide
                 sheet[top : top + height, left : left + width] = strip.images[i, j, k]
     content = io.BytesIO()
@@ -100,11 +129,11 @@ def strip_png(strip: Strip) -> bytes:
 
 def strip_html(strip: Strip) -> str:
     """The strip in a box that scrolls sideways; labels are text and stay beside their row."""
-    rows, columns, _, height, width, _ = strip.images.shape
+    rows, columns, stacked, height, width, _ = strip.images.shape
     least, most = _SHOWN
     # Whole multiples keep the pixels square; few columns may be larger.
-    zoom = max(1, round(min(most, max(least, 840 / columns)) / width))
-    wide, tall = (width + _GAP) * zoom, (2 * height + _SEAM + _GAP) * zoom
+    zoom = max(1, round(min(most, max(least, 840 / columns)) / (width + _GAP)))
+    wide, tall = (width + _GAP) * zoom, (stacked * (height + _SEAM) - _SEAM + _GAP) * zoom
     shape = (
         f"grid-template-columns:auto repeat({columns},{wide:d}px);"
         f"grid-template-rows:auto repeat({rows},{tall:d}px)"
@@ -118,14 +147,10 @@ def strip_html(strip: Strip) -> str:
         for k, name in enumerate(strip.rows)
     )
     data = base64.b64encode(strip_png(strip)).decode()
-    said = (
-        f"pairs of images, {rows} couplings by {columns} steps; rows: {', '.join(strip.rows)}; "
-        f"let go at step {', '.join(strip.columns)}"
-    )
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="paired samples">'
-        f'<div class="strip" style="{shape}"><span class="corner">let go at step</span>'
-        f'{heads}{names}<img alt="{html_text(said)}" src="data:image/png;base64,{data}" '
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{html_text(strip.label)}">'
+        f'<div class="strip" style="{shape}"><span class="corner">{html_text(strip.corner)}</span>'
+        f'{heads}{names}<img alt="{html_text(strip.said)}" src="data:image/png;base64,{data}" '
         f'style="grid-column:2/{columns + 2};grid-row:2/{rows + 2};'
         f'width:{columns * wide:d}px;height:{rows * tall:d}px"></div></div>'
     )

@@ -20,6 +20,7 @@ __all__ = [
     "replica_claims",
     "replica_facts",
     "silent_replicas",
+    "silent_rows",
     "without_midpoint",
 ]
 
@@ -201,8 +202,13 @@ def _coupling(row: pd.DataFrame) -> str:
 
 def silent_replicas(source: Source) -> list[tuple[str, str]]:
     """Rows that abstained, by table and reason; "no transition" is an outcome, not an absence."""
+    return silent_rows(source, _PLACES)
+
+
+def silent_rows(source: Source, tables: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Rows without a number, by table and reason; each table with the columns that name a row."""
     found = []
-    for table, places in _PLACES.items():
+    for table, places in tables.items():
         frame = source.tables.get(table, pd.DataFrame())
         groups: dict[str, list[str]] = {}
         for k, status in enumerate(words(frame, "status")):

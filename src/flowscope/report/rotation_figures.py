@@ -10,7 +10,7 @@ from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.source import Source, column, spans, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import extent
+from flowscope.report.traces import extent, whiskers
 
 __all__ = ["CONTROLS", "HALF", "OFFSET", "detected", "rotation", "rotation_rows"]
 
@@ -75,29 +75,8 @@ def _shares(frame: pd.DataFrame) -> Picture:
     layers, values, low, high = (
         column(frame, part) for part in ("layer", "normalised", "low", "high")
     )
-    told = detected(frame)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": layers,
-        "y": values,
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [b - v for v, b in zip(values, high, strict=True)],
-            "arrayminus": [v - a for v, a in zip(values, low, strict=True)],
-            "color": theme.BLUE,
-            "thickness": 1.6,
-            "width": 4,
-        },
-        "marker": {
-            "size": 10,
-            "color": [theme.BLUE if seen else "#ffffff" for seen in told],
-            "line": {"width": 2, "color": theme.BLUE},
-        },
-        "hovertext": _notes(frame),
-        "hoverinfo": "text",
-    }
+    look = (theme.BLUE, detected(frame))
+    return whiskers(layers, values, (low, high), look, _notes(frame))
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:

@@ -20,6 +20,8 @@ from flowscope.records.files import is_file
 __all__ = [
     "GEOMETRY_STUDY_TABLES",
     "GEOMETRY_TABLES",
+    "IMAGE_STUDY_TABLES",
+    "IMAGE_TABLES",
     "REPLICA_EXTRAS",
     "REPLICA_STUDY_TABLES",
     "REPLICA_TABLES",
@@ -94,10 +96,28 @@ REPLICA_EXTRAS = {
 REPLICA_STUDY_TABLES = {"synchronization_gap": "what the source says beside what was measured"}
 """Tables that only a study of source 004 writes."""
 
+IMAGE_TABLES = {
+    "parity": "how far apart the histograms of the two samplers are, by time",
+    "weak_error": "how much an observable moves when the number of steps doubles",
+    "weak_error_slope": "how fast that falls as the number of steps grows",
+    "smoothness": "the size of the steps of both samplers, by time",
+    "paths": "the length of the paths of both samplers",
+    "rotation": "the share of the learned score that turns, by time",
+    "information": "what the state knows of its class, by time",
+    "uturn": "whether images noised to a time and brought back are of the same class",
+    "family": "accuracy and histograms from ODE to SDE, by number of steps",
+}
+"""Tables of a run of an image model, and what each is for."""
+
+IMAGE_STUDY_TABLES = {"track_i": "what the source says beside what was measured"}
+"""Tables that only a study of the image track of source 000 writes."""
+
 _OF_HEADS = {**GEOMETRY_TABLES, **GEOMETRY_STUDY_TABLES}
 _OF_REPLICAS = {**REPLICA_TABLES, **REPLICA_EXTRAS, **REPLICA_STUDY_TABLES}
-_KNOWN = {**TABLES, **STUDY_TABLES, **_OF_HEADS, **_OF_REPLICAS}
-_ARRAYS = ("portrait", "strip")
+_OF_IMAGES = {**IMAGE_TABLES, **IMAGE_STUDY_TABLES}
+_KNOWN = {**_OF_IMAGES, **TABLES, **STUDY_TABLES, **_OF_HEADS, **_OF_REPLICAS}
+_COMMANDS = ("heads", "sync", "image")
+_ARRAYS = ("portrait", "strip", "samples", "uturn_strip")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +134,8 @@ class Source:
         """Table of that name if it is there, has rows and these columns; else what is missing."""
         frame = self.tables.get(name)
         if frame is None:
-            return Unavailable(f"this run has no table “{name}” ({_KNOWN[name]})")
+            purpose = self.expected.get(name, _KNOWN[name])
+            return Unavailable(f"this run has no table “{name}” ({purpose})")
         missing = [wanted for wanted in columns if wanted not in frame]
         if missing:
             return Unavailable(f"the table “{name}” has no column {', '.join(missing)}")
@@ -152,13 +173,19 @@ class Source:
         """Whether this run is about coupled replicas, and no depth audit."""
         return self._about("sync", _OF_REPLICAS)
 
+    @property
+    def of_images(self) -> bool:
+        """Whether this run is about a model of images and its samplers."""
+        return self._about("image", _OF_IMAGES)
+
     def _about(self, command: str, own: Mapping[str, str]) -> bool:
         """Whether the command says so, or there is none and only tables of this kind are there."""
         given = self.setting("command")
-        if given in ("heads", "sync"):
+        if given in _COMMANDS:
             return bool(given == command)
-        return any(name in self.tables for name in own) and not any(
-            name in self.tables for name in TABLES
+        shared = [name for name in own if name in TABLES]
+        return any(name in self.tables for name in own if name not in shared) and not any(
+            name in self.tables for name in TABLES if name not in shared
         )
 
     @property
@@ -170,6 +197,8 @@ class Source:
     def _study_tables(self) -> Mapping[str, str]:
         if self.of_replicas:
             return REPLICA_STUDY_TABLES
+        if self.of_images:
+            return IMAGE_STUDY_TABLES
         return GEOMETRY_STUDY_TABLES if self.of_heads else STUDY_TABLES
 
     @property
@@ -177,6 +206,7 @@ class Source:
         """Tables that a run of this kind should have, and what each is for."""
         own = GEOMETRY_TABLES if self.of_heads else TABLES
         own = REPLICA_TABLES if self.of_replicas else own
+        own = IMAGE_TABLES if self.of_images else own
         return {**own, **(self._study_tables if self.study else {})}
 
     def setting(self, name: str) -> Any:

@@ -22,6 +22,7 @@ __all__ = [
     "claims",
     "identification",
     "identification_section",
+    "log_axis",
     "log_ticks",
     "refinements",
     "slope_line",
@@ -53,9 +54,11 @@ def claims(source: Source) -> str | Unavailable:
     """Table of the source's claims, each with what was measured and whether they agree."""
     table, paper = ("diffusion_attention", "002") if source.of_heads else ("track_t", "000")
     table, paper = ("synchronization_gap", "004") if source.of_replicas else (table, paper)
+    table = "track_i" if source.of_images else table
     frame = source.table(table, "says", "measured", "agrees")
     if isinstance(frame, Unavailable):
         return frame
+    about = "diffusion models of images" if source.of_images else "transformers"
     answers = words(frame, "agrees")
     parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
     columns = (words(frame, name) for name in ("item", "where", "says", "measured"))
@@ -63,7 +66,7 @@ def claims(source: Source) -> str | Unavailable:
     rules = pd.DataFrame({"claim": words(frame, "item"), "rule": words(frame, "rule")})
     decided = listing(rules, "how each answer was decided")
     return (
-        f"<p>Each line is one statement of the source ({paper}) about transformers, beside the "
+        f"<p>Each line is one statement of the source ({paper}) about {about}, beside the "
         "number this run measured on this model. Does it agree? "
         f"{html_text(', '.join(parts))} (of {len(answers)}). "
         "By which rule each answer was decided stands below the table.</p>"
@@ -121,6 +124,14 @@ def log_ticks(values: Sequence[float]) -> list[float]:
     low = max((mark for mark in marks if mark <= min(known)), default=marks[0])
     high = min((mark for mark in marks if mark >= max(known)), default=marks[-1])
     return [mark for mark in marks if low <= mark <= high]
+
+
+def log_axis(title: str, values: Sequence[float], most: int = 7) -> Picture:
+    """Logarithmic axis: powers of ten, and 2 and 5 between them where there are few."""
+    marks = log_ticks(values)
+    if len(marks) > most:
+        return theme.axis(title, type="log", exponentformat="power", dtick=1)
+    return theme.axis(title, type="log", tickvals=marks, ticktext=[numeral(m) for m in marks])
 
 
 def _positive(values: Sequence[float]) -> list[float]:

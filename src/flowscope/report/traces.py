@@ -7,7 +7,7 @@ from typing import Any
 from flowscope.report import theme
 from flowscope.report.theme import Picture
 
-__all__ = ["Style", "band", "compact", "curve", "extent", "upright"]
+__all__ = ["Style", "band", "compact", "curve", "extent", "level", "upright", "whiskers"]
 
 Style = tuple[str, str, str]
 """Name, colour and dash of a curve."""
@@ -81,6 +81,49 @@ def extent(places: Sequence[float]) -> list[float]:
     """Range of an axis along depth, with room for half a layer at either end."""
     known = [place for place in places if math.isfinite(place)] or [1.0]
     return [min(known) - 0.6, max(known) + 0.6]
+
+
+def whiskers(
+    x: Sequence[float],
+    y: Sequence[float],
+    ends: tuple[Sequence[float], Sequence[float]],
+    look: tuple[str, Sequence[bool]],
+    texts: Sequence[str],
+    **more: Any,
+) -> Picture:
+    """Dots with their intervals; the look is a colour and whether each dot is filled."""
+    colour, filled = look
+    low, high = ends
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": list(x),
+        "y": list(y),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [b - v for v, b in zip(y, high, strict=True)],
+            "arrayminus": [v - a for v, a in zip(y, low, strict=True)],
+            "color": colour,
+            "thickness": 1.6,
+            "width": 4,
+        },
+        "marker": {
+            "size": 10,
+            "color": [colour if full else "#ffffff" for full in filled],
+            "line": {"width": 2, "color": colour},
+        },
+        "hovertext": list(texts),
+        "hoverinfo": "text",
+        **more,
+    }
+
+
+def level(y: float, **more: Any) -> Picture:
+    """Dotted line from left to right."""
+    line = {"color": theme.MUTED, "width": 1.2, "dash": "dot"}
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
+            **more}  # fmt: skip
 
 
 def upright(x: float) -> Picture:

@@ -26,8 +26,13 @@ _QUESTIONS = {
     "R2": "Without any coupling, do the weak directions of difference inside the network keep "
     "more of their energy than the strong ones? Beside it: start and end of a pair "
     "exchanged at random.",
+    "I1": "Do the deterministic and the noisy sampler of one model give the same histogram of "
+    "pixels at every time? Beside it: the noisy sampler against itself with other noise.",
+    "I2": "Does twice the number of steps halve what the steps get wrong?",
+    "I3": "Does the learned score push along a potential, or does part of it turn, which no density"
+    " explains? Beside it: the same reading of a field that is a gradient.",
 }
-_UNITS = {"R1": "pairs", "R2": "pairs"}
+_UNITS = {"R1": "pairs", "R2": "pairs", "I1": "images", "I2": "images", "I3": "images"}
 """What a verdict counts, where it does not count prompts."""
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",

@@ -3,15 +3,25 @@
 from flowscope.nets import bundled_models
 from flowscope.runs.audit import Audit, audit, audited, compared_folders, rebuilt
 from flowscope.runs.comparison import Comparison, compared
-from flowscope.runs.config import AuditConfig, Config, DoctorConfig, HeadsConfig, SyncConfig
+from flowscope.runs.config import (
+    AuditConfig,
+    Config,
+    DoctorConfig,
+    HeadsConfig,
+    ImageConfig,
+    SyncConfig,
+)
 from flowscope.runs.doctor import Examination, Obstacle, doctor, examined
 from flowscope.runs.geometry import Heads, heads, heads_of
+from flowscope.runs.image import Image, image, image_of
+from flowscope.runs.image_models import MixtureModel
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Kind, Loaded, load, weight_hash
 from flowscope.runs.reproduction import Reproduction, reproduce
 from flowscope.runs.studies import (
     DiffusionAttention,
     SynchronizationGap,
+    TrackI,
     TrackT,
     studies,
     study_file,
@@ -28,13 +38,17 @@ __all__ = [
     "Examination",
     "Heads",
     "HeadsConfig",
+    "Image",
+    "ImageConfig",
     "Kind",
     "Loaded",
+    "MixtureModel",
     "Obstacle",
     "Reproduction",
     "Sync",
     "SyncConfig",
     "SynchronizationGap",
+    "TrackI",
     "TrackT",
     "audit",
     "audited",
@@ -45,6 +59,8 @@ __all__ = [
     "examined",
     "heads",
     "heads_of",
+    "image",
+    "image_of",
     "load",
     "rebuilt",
     "reproduce",

@@ -26,6 +26,7 @@ __all__ = [
     "Config",
     "DoctorConfig",
     "HeadsConfig",
+    "ImageConfig",
     "ReadingConfig",
     "SyncConfig",
 ]
@@ -194,6 +195,49 @@ class SyncConfig(Config):
     propagation_states: int = Field(1, ge=1)
     batch: int = Field(64, ge=1)
     resamples: int = Field(1000, ge=20)
+    seed: int = 0
+    out: str = "out"
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
+class ImageConfig(Config):
+    """What ``flowscope image`` takes.
+
+    ``images`` are sampled in ``steps`` reverse steps by the probability flow and twice by the SDE,
+    from the same noise; their values are counted in ``bins`` at every step. The error of sampling
+    is read on ``family_images`` others, with each of the ``doubling`` steps and twice as many, for
+    the flow and the SDE; the members ``lams`` of the family between them take the same steps. A
+    step is that of DDIM with η = λ, or Euler's (``integrator``). The score is read in ``rank``
+    principal coordinates of the images in ``rotation_times`` windows of steps, on up to
+    ``rotation_images`` of them, in fields of degree ``rotation_degree``. ``information_images`` say
+    what a state knows of its class, and ``uturn_images`` are noised to ``uturn_times`` times and
+    brought back. Classes are read by ``reader``. ``batch`` images run at a time.
+    """
+
+    model: str | None = None
+    scheduler: str | None = None
+    reader: str | None = None
+    images: int = Field(40, ge=8)
+    steps: int = Field(16, ge=4)
+    bins: int = Field(64, ge=4)
+    doubling: tuple[int, ...] = Field((4, 8, 16), min_length=2)
+    family_images: int = Field(16, ge=8)
+    lams: tuple[float, ...] = Field((0.0, 0.5, 1.0), min_length=1)
+    integrator: Literal["ddim", "euler"] = "ddim"
+    rank: int = Field(4, ge=2)
+    rotation_times: int = Field(3, ge=0)
+    rotation_images: int = Field(2000, ge=8)
+    rotation_degree: int = Field(2, ge=1, le=3)
+    information_images: int = Field(16, ge=0)
+    uturn_images: int = Field(12, ge=0)
+    uturn_times: int = Field(6, ge=1)
+    guidance: float = Field(1.0, ge=0, allow_inf_nan=False)
+    batch: int = Field(40, ge=1)
+    resamples: int = Field(1000, ge=20)
+    draws: int = Field(999, ge=39)
     seed: int = 0
     out: str = "out"
     device: str | None = None

@@ -14,7 +14,7 @@ from flowscope.nets import ImageEncoder, bundled_encoder, bundled_path
 from flowscope.records import Unavailable
 from flowscope.runs.loading import load
 
-__all__ = ["Encoder", "cosines", "encoder_mark", "encoder_of"]
+__all__ = ["Encoder", "ImageInput", "cosines", "encoder_mark", "encoder_of"]
 
 Encoder = Callable[[Float[Tensor, "n channels height width"]], Float[Tensor, "n features"]]
 
@@ -61,11 +61,10 @@ def encoder_of(
     return _Transformers(loaded.model, loaded.processor), str(given)
 
 
-class _Transformers:
-    """Pooled features of an image model of transformers, after its own resizing and scaling."""
+class ImageInput:
+    """Images in [−1, 1] as an image model of transformers wants them: its size, colours, scale."""
 
     def __init__(self, model: nn.Module, processor: Any) -> None:
-        self._model: Any = getattr(model, "base_model", model)
         told = {} if isinstance(processor, Unavailable) else vars(processor)
         self._mean, self._std = (told.get(n) or [0.5] * 3 for n in ("image_mean", "image_std"))
         if told.get("do_normalize") is False:
@@ -78,12 +77,8 @@ class _Transformers:
         side = crop.get("height") or crop.get("shortest_edge") if hasattr(crop, "get") else None
         return int(side or getattr(model.config, "image_size", None) or 224)
 
-    @torch.no_grad()
-    def __call__(self, images: Tensor) -> Tensor:
-        parts = [self._features(part) for part in torch.split(images, 32)]
-        return torch.cat(parts)
-
-    def _features(self, images: Tensor) -> Tensor:
+    def __call__(self, images: Float[Tensor, "n c h w"]) -> Float[Tensor, "n 3 side side"]:
+        """What the model is given."""
         pixels = (images.float().clamp(-1, 1) + 1) / 2
         if pixels.shape[1] == 1:
             pixels = pixels.expand(-1, 3, -1, -1)
@@ -91,7 +86,23 @@ class _Transformers:
             pixels, (self._size, self._size), mode="bilinear", antialias=True, align_corners=False
         )
         mean, std = (pixels.new_tensor(x)[:, None, None] for x in (self._mean, self._std))
-        found = self._model((pixels - mean) / std)
+        return (pixels - mean) / std
+
+
+class _Transformers:
+    """Pooled features of an image model of transformers, after its own resizing and scaling."""
+
+    def __init__(self, model: nn.Module, processor: Any) -> None:
+        self._model: Any = getattr(model, "base_model", model)
+        self._input = ImageInput(model, processor)
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        parts = [self._features(part) for part in torch.split(images, 32)]
+        return torch.cat(parts)
+
+    def _features(self, images: Tensor) -> Tensor:
+        found = self._model(self._input(images))
         pooled = getattr(found, "pooler_output", None)
         if pooled is None:
             pooled = found.last_hidden_state.mean(1)

@@ -14,8 +14,15 @@ from flowscope.runs.audit import Audit
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import Config
 from flowscope.runs.regime_study import diffusion_attention_run
-from flowscope.runs.studies import DiffusionAttention, SynchronizationGap, TrackT, study_file
+from flowscope.runs.studies import (
+    DiffusionAttention,
+    SynchronizationGap,
+    TrackI,
+    TrackT,
+    study_file,
+)
 from flowscope.runs.sync_study import synchronization_gap_run
+from flowscope.runs.track_i import track_i_run
 from flowscope.runs.track_t import track_t_run
 
 __all__ = ["Reproduction", "reproduce"]
@@ -47,7 +54,7 @@ class Reproduction:
         claims = json.loads(self.claims.to_json(orient="records"))
         base = Audit(run=self.run).to_json()
         resolved = self.run.read_manifest().config_resolved
-        if not isinstance(resolved, Unavailable) and resolved.get("command") == "sync":
+        if not isinstance(resolved, Unavailable) and resolved.get("command") in ("sync", "image"):
             base["measured"] = dict(resolved["measured"])
         return {"study": self.study, "source": self.source, "claims": claims, **base}
 
@@ -86,8 +93,8 @@ def reproduce(
     overrides
         ``"a.b=c"`` assignments, as ``--set`` takes them.
     **reading
-        Fields of the study's `AuditConfig`, `HeadsConfig` or `SyncConfig` that replace those of
-        its file.
+        Fields of the study's `AuditConfig`, `HeadsConfig`, `SyncConfig` or `ImageConfig` that
+        replace those of its file.
 
     Raises
     ------
@@ -115,5 +122,6 @@ _STUDIES = {
     "synchronization_gap": _Study(
         config=SynchronizationGap, reading="sync", source="004", job=synchronization_gap_run
     ),
+    "track_i": _Study(config=TrackI, reading="image", source="000", job=track_i_run),
     "track_t": _Study(config=TrackT, reading="audit", source="000", job=track_t_run),
 }

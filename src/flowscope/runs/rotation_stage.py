@@ -9,7 +9,7 @@ beside, since the share depends on how fine a pattern one looks for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,23 +18,19 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import SegmentEvidence, judge_rotation, not_measured
-from flowscope.flows.hodge import (
-    Rotation,
-    Settings,
-    bca_interval,
-    gradient_null,
-    planted_rotation,
-    rotation,
-)
-from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.records import Measurement, Verdict
 from flowscope.runs.config import AuditConfig
+from flowscope.runs.controlled_rotation import (
+    PLANTED,
+    ControlledRotation,
+    controlled_rotation,
+    mean_interval,
+)
 from flowscope.runs.paths import Paths
 
-__all__ = ["PLANTED", "RotationStage", "central_layers"]
+__all__ = ["RotationStage", "central_layers"]
 
-PLANTED = 0.05
 _LEVEL = 0.05
-_CONTROL_DRAWS = 20
 
 
 def central_layers(passing: Sequence[SegmentEvidence], layers: int, count: int) -> list[int]:
@@ -45,14 +41,10 @@ def central_layers(passing: Sequence[SegmentEvidence], layers: int, count: int) 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Layer:
+class _Layer(ControlledRotation):
     """One layer read: the model, and its two controls."""
 
     layer: int
-    found: Rotation
-    linear: float
-    gradient: float
-    planted: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,51 +86,17 @@ class RotationStage:
         return y[:, 0], (y[:, 1] - y[:, 0]) * paths.layers
 
     def _layer(self, layer: int, layers: int, y: Tensor, v: Tensor, groups: Tensor) -> _Layer:
-        def seeded() -> torch.Generator:  # layers share their halves and resamples
-            return torch.Generator().manual_seed(self.config.seed)
-
-        found = self._found(y, v, groups, 1 / layers, seeded)
-        degree = found.degree
-        if found.status != "ok":
-            nan = float("nan")
-            return _Layer(layer=layer, found=found, linear=nan, gradient=nan, planted=nan)
-        few, a = Settings(draws=_CONTROL_DRAWS, degree=degree), found.diffusion
-        linear = rotation(
-            y, v, diffusion=a, generator=seeded(), groups=groups, settings=replace(few, degree=1)
+        read = controlled_rotation(
+            y,
+            v,
+            groups=groups,
+            diffusion="estimate",
+            degree=self.config.rotation_degree,
+            draws=self.config.rotation_resamples,
+            seed=self.config.seed,  # layers share their halves and resamples
+            step=1 / layers,
         )
-        null = gradient_null(y, v, diffusion=a, generator=seeded(), groups=groups, settings=few)
-        # planted on the null: on the data it would add to, or cancel, what turns already
-        planted = planted_rotation(
-            y, null.velocities, PLANTED, diffusion=a, generator=seeded(), groups=groups,
-            settings=few,
-        )  # fmt: skip
-        return _Layer(
-            layer=layer,
-            found=found,
-            linear=linear.normalised,
-            gradient=null.measured.normalised,
-            planted=planted.measured.normalised,
-        )
-
-    def _found(
-        self,
-        y: Tensor,
-        v: Tensor,
-        groups: Tensor,
-        step: float,
-        seeded: Callable[[], torch.Generator],
-    ) -> Rotation:
-        """Rotation in fields of the degree asked for, or of the highest that the tokens carry."""
-        for degree in range(self.config.rotation_degree, 0, -1):
-            settings = Settings(draws=self.config.rotation_resamples, step=step, degree=degree)
-            try:
-                return rotation(
-                    y, v, diffusion="estimate", generator=seeded(), groups=groups, settings=settings
-                )
-            except InvalidInputError:
-                if degree == 1:
-                    raise
-        raise InvalidInputError("rotation_degree must be at least 1.")
+        return _Layer(layer=layer, **vars(read))
 
     def _write(self, read: Sequence[_Layer]) -> None:
         rows = [
@@ -179,7 +137,7 @@ class RotationStage:
             name="R_norm" if asked else f"R_norm (too few tokens: fields of degree {lowest} only)",
             values=np.asarray(np.mean([one.found.normalised for one in read])),
             estimator=estimator,
-            interval=_interval([one.found for one in read]),
+            interval=mean_interval([one.found for one in read], "prompts"),
             **known,  # type: ignore[arg-type]
         )
         null = Measurement(
@@ -196,18 +154,3 @@ class RotationStage:
             planted=PLANTED,
             seen=float(np.mean([one.planted for one in read])),
         )
-
-
-def _interval(read: Sequence[Rotation]) -> Interval | Unavailable:
-    """Interval of the mean over layers, from resamples of prompts that the layers share."""
-    point = float(np.mean([one.normalised for one in read]))
-    draws = torch.stack([one.draws for one in read]).mean(0)
-    left_out = torch.stack([one.left_out for one in read]).mean(0)
-    if not draws.numel() or not bool(draws.isfinite().all()):
-        return Unavailable(read[0].interval.method)
-    found = bca_interval(point, draws, left_out)
-    if np.isnan(found.low):
-        return Unavailable(found.method)
-    kind = "BCa" if found.method == "bca" else found.method
-    method = f"{kind} over {read[0].blocks} blocks of prompts, {len(draws)} resamples"
-    return Interval(low=found.low, high=found.high, level=found.level, method=method)

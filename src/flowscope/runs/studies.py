@@ -7,9 +7,16 @@ from pathlib import Path
 from pydantic import Field
 
 from flowscope.errors import InvalidInputError
-from flowscope.runs.config import AuditConfig, Config, HeadsConfig, SyncConfig
+from flowscope.runs.config import AuditConfig, Config, HeadsConfig, ImageConfig, SyncConfig
 
-__all__ = ["DiffusionAttention", "SynchronizationGap", "TrackT", "studies", "study_file"]
+__all__ = [
+    "DiffusionAttention",
+    "SynchronizationGap",
+    "TrackI",
+    "TrackT",
+    "studies",
+    "study_file",
+]
 
 _CHECKOUT = Path(__file__).parents[3] / "studies"
 
@@ -55,6 +62,14 @@ class SynchronizationGap(Config):
     study: str = "synchronization_gap"
     title: str = ""
     sync: SyncConfig = SyncConfig.model_validate({})
+
+
+class TrackI(Config):
+    """What ``flowscope reproduce track_i`` takes: fields of `ImageConfig`."""
+
+    study: str = "track_i"
+    title: str = ""
+    image: ImageConfig = ImageConfig.model_validate({})
 
 
 def _folder() -> Path:

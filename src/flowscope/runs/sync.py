@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from torch import nn
 
 from flowscope.errors import InvalidInputError
@@ -19,8 +18,9 @@ from flowscope.runs.audit import Audit
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import Denoiser, denoiser_of, image_shape
+from flowscope.runs.denoiser_loading import loaded_denoiser
 from flowscope.runs.encoders import Encoder, encoder_of
-from flowscope.runs.loading import Loaded, load
+from flowscope.runs.loading import Loaded
 from flowscope.runs.synchronizer import Synchronizer
 
 __all__ = ["Sync", "sync", "sync_of"]
@@ -176,7 +176,7 @@ def _synced(
     _refuse(config)
     denoiser = denoiser_of(
         source,
-        _loaded(source, config),
+        loaded_denoiser(source, config),
         scheduler=scheduler,
         classes=classes,
         revision=config.revision,
@@ -186,22 +186,6 @@ def _synced(
     chosen, named = encoder_of(encoder, shape=shape, device=denoiser.device)
     job = Synchronizer(denoiser, chosen, named, config, folder, progress)
     return Sync(run=job.run())
-
-
-def _loaded(source: Any, config: SyncConfig) -> Loaded:
-    if isinstance(source, Loaded):
-        return source
-    if not isinstance(source, (str, Path)):
-        return load(source)
-    on_cpu = config.device in (None, "cpu")
-    dtype = getattr(torch, config.dtype) if config.dtype else torch.float32 if on_cpu else None
-    return load(
-        source,
-        device=config.device,
-        dtype=dtype,
-        revision=config.revision,
-        trust_remote_code=config.trust_remote_code,
-    )
 
 
 def _refuse(config: SyncConfig) -> None:

@@ -264,7 +264,7 @@ class _Reading:
         says = "the gap collapses under strong coupling, mostly by g = .3"
         rule = (
             "no when a layer is beyond the null at the largest coupling; yes when none is, one is "
-            "at g = 0, and its gap is twice the smallest that a layer would have shown"
+            "at g = 0, and its gap is twice the smallest that every layer would have shown"
         )
         if self._internal.empty:
             return _silent("collapse", "abstract (2), Fig 10", says, rule)
@@ -275,7 +275,7 @@ class _Reading:
         agrees: Agreement = "cannot be told"
         if len(tied):
             agrees = "no"
-        elif len(free) and free["log_gap"].abs().max() > 2 * rows["detectable"].median():
+        elif len(free) and free["log_gap"].abs().max() > 2 * rows["detectable"].max():
             agrees = "yes"
         before = first["log_gap"].abs().median()
         return Statement(

@@ -2,18 +2,18 @@
 
 import hashlib
 import json
-import uuid
 from pathlib import Path
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.evidence import judge_commitment_order, judge_internal_gap, not_measured
 from flowscope.probes import Arrays
-from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
+from flowscope.records import Measurement, Run, Unavailable, Verdict
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import SyncConfig
+from flowscope.runs.counting import Counter
 from flowscope.runs.denoiser import Denoiser, image_shape
+from flowscope.runs.denoiser_marks import denoiser_marks
 from flowscope.runs.encoders import Encoder, encoder_mark
-from flowscope.runs.loading import weight_hash
 from flowscope.runs.measuring import refuse_broken_weights
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import Outcomes, strip
@@ -78,7 +78,7 @@ class Synchronizer:
 
     def _outcomes(self) -> tuple[Times, Verdict]:
         config, classes, run = self._config, self._denoiser.classes, self._writer.run
-        counter = _Counter(self._progress, "images")
+        counter = Counter(self._progress, "images")
         stage = Outcomes(
             self._denoiser, self._encoder, config, run, self._fingerprint, counter.advance
         )
@@ -102,7 +102,7 @@ class Synchronizer:
         config = self._config
         couplings = (0.0, *(g for g in config.couplings if g))
         read_at = {g: self._read_at(g, times) for g in couplings}
-        counter = _Counter(self._progress, "modes", len(couplings) * config.steps)
+        counter = Counter(self._progress, "modes", len(couplings) * config.steps)
         stage = ModeReading(
             self._denoiser, config, self._writer.run, self._fingerprint, counter.advance
         )
@@ -128,7 +128,7 @@ class Synchronizer:
         if not self._config.propagation:
             self._writer.note(Measurement.abstained("propagation", "it was switched off"))
             return
-        counter = _Counter(self._progress, "blocks")
+        counter = Counter(self._progress, "blocks")
         stage = Propagation(
             self._denoiser,
             self._config,
@@ -157,37 +157,16 @@ class Synchronizer:
         return config.steps // 2
 
 
-class _Counter:
-    """Tells the progress of a stage."""
-
-    def __init__(self, progress: Progress, stage: str, total: int = 1) -> None:
-        self._progress, self._stage, self._done, self.total = progress, stage, 0, total
-
-    def advance(self, more: int) -> None:
-        self._done += more
-        self._progress(self._stage, min(self._done, self.total), self.total)
-
-    def finish(self) -> None:
-        """Shards that were there already are done too."""
-        self._progress(self._stage, self.total, self.total)
-
-
 def _content_hash(denoiser: Denoiser, encoder: Encoder | Unavailable, config: SyncConfig) -> str:
     """What decides the content of a shard, as one fingerprint.
 
     Couplings and classes are in the names of shards, so that a wider sweep takes up what a narrower
     one has finished; the interventions are not, because one walk serves all of them.
     """
-    decoder, weights = denoiser.decoder, denoiser.loaded.weight_hash
-    if isinstance(weights, Unavailable):  # off-loaded or quantised: nothing tells such models apart
-        weights = uuid.uuid4().hex
     decides = {
-        "weights": weights,
-        "decoder": "" if isinstance(decoder, Unavailable) else str(weight_hash(decoder)),
-        "schedule": {k: str(v) for k, v in denoiser.schedule.items()},
+        **denoiser_marks(denoiser),
         "encoder": encoder_mark(encoder, image_shape(denoiser), denoiser.device),
         "settings": config.model_dump(mode="json", exclude=set(_AFTERWARDS)),
         "interventions": config.interventions,
-        "versions": {name: str(version) for name, version in library_versions().items()},
     }
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from flowscope.records.files import remove_file
 from flowscope.runs.config import Config
 from flowscope.runs.loading import Loaded
 
-__all__ = ["RunWriter", "manifest_of", "own_folder"]
+__all__ = ["Origin", "RunWriter", "manifest_of", "own_folder"]
 
 _KEPT = ("config_given", "config_resolved", "weight_hashes", "data_hashes", "created_at")
 
@@ -61,14 +62,23 @@ def _opened(folder: Path, manifest: Manifest) -> Run:
     return run
 
 
-def own_folder(out: str, command: str, loaded: Loaded, fingerprint: str) -> Path:
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where numbers come from, for what is no loaded model."""
+
+    source: str
+    weight_hash: str | Unavailable
+    device: str
+
+
+def own_folder(out: str, command: str, loaded: Loaded | Origin, fingerprint: str) -> Path:
     """A folder of this model on these data, so that other runs are not overwritten."""
     name = Path(loaded.source).name.replace(" ", "-") or "model"
     return Path(out) / f"{command}-{name}-{fingerprint[:6]}"
 
 
 def manifest_of(
-    loaded: Loaded,
+    loaded: Loaded | Origin,
     config: Config,
     *,
     hashes: dict[str, str],
@@ -96,13 +106,19 @@ def manifest_of(
         config_resolved={**resolved, **more, "model": loaded.source, "measured": measured},
         seeds={"bootstrap": seed, "random_weights": seed},
         versions=library_versions(),
-        device=str(next(loaded.model.parameters()).device),
+        device=_device(loaded),
         weight_hashes=weights if isinstance(weights, Unavailable) else {"model": weights},
         data_hashes=hashes,
         wall_time=Unavailable("the run has not finished"),
         commit=_commit(),
         created_at=datetime.now(UTC).isoformat(),
     )
+
+
+def _device(loaded: Loaded | Origin) -> str:
+    if isinstance(loaded, Origin):
+        return loaded.device
+    return str(next(loaded.model.parameters()).device)
 
 
 def _commit() -> str | Unavailable:

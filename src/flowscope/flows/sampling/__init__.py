@@ -4,8 +4,19 @@ A path is a value with a status. States carry their coordinates on the last axis
 functions of (t, x); noise comes from a ``torch.Generator``.
 """
 
-from flowscope.flows.sampling.doubling import Doubling, step_doubling
+from flowscope.flows.sampling.doubling import (
+    Doubling,
+    DoublingSlope,
+    doubling_slope,
+    step_doubling,
+)
 from flowscope.flows.sampling.family import FamilyMember, family_drift, score_to_velocity
+from flowscope.flows.sampling.histograms import (
+    MarginalParity,
+    histogram_counts,
+    histogram_distances,
+    marginal_parity,
+)
 from flowscope.flows.sampling.ode import OdePath, ode_path
 from flowscope.flows.sampling.on_simplex import SimplexPath, simplex_flow
 from flowscope.flows.sampling.sde import SdePath, sde_path
@@ -18,14 +29,20 @@ from flowscope.flows.sampling.weak_error import (
 
 __all__ = [
     "Doubling",
+    "DoublingSlope",
     "FamilyMember",
     "LinearWeakError",
+    "MarginalParity",
     "OdePath",
     "SdePath",
     "SimplexPath",
     "Slope",
+    "doubling_slope",
     "family_drift",
+    "histogram_counts",
+    "histogram_distances",
     "linear_weak_error",
+    "marginal_parity",
     "ode_path",
     "score_to_velocity",
     "sde_path",

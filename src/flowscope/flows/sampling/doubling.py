@@ -5,8 +5,11 @@ r"""The weak error of a sampler from itself: K steps against 2K on the same nois
 
 The error c/K + O(K⁻²) leaves D_K = c/2K + O(K⁻²), without the truth. Runs share their start and
 their Brownian path, so that D_K is a mean of small differences: its spread falls with K as it does.
+`step_doubling` runs the sampler itself; `doubling_slope` reads differences that were run elsewhere,
+one row an image.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,16 +17,22 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from numpy.typing import NDArray
 from scipy.stats import t as student
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.flows.hodge.resampling import bca_interval
 from flowscope.flows.sampling.fields import as_start, check_count
+from flowscope.flows.sampling.resamples import resampled_means
 from flowscope.flows.sampling.weak_error import Slope, log_slope
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 
-__all__ = ["Doubling", "step_doubling"]
+__all__ = ["Doubling", "DoublingSlope", "doubling_slope", "step_doubling"]
+
+_FEWEST_IMAGES = 8
+_FLIPPED = 0.025  # share of resamples in which a mean may change its sign
 
 Sampler: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 TestFunction: TypeAlias = Callable[[Tensor], Tensor]
@@ -44,6 +53,40 @@ class Doubling:
     status: str
     samples: int
     blocks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoublingSlope:
+    """D_K of one test function over images, and the slope of log size on log K.
+
+    Attributes
+    ----------
+    steps, differences, standard_errors
+        K, the mean D_K over images, and its standard error.
+    lows, highs
+        BCa interval of each D_K.
+    slope, low, high
+        Slope and its interval; NaN unless the status is "ok".
+    method
+        How the interval of the slope was made, see :class:`flowscope.flows.hodge.Bounds`.
+    status, because
+        "ok", or "unresolved" and at which K: the logarithm of a mean within noise is noise.
+    samples
+        Images.
+    """
+
+    steps: tuple[int, ...]
+    differences: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    slope: float
+    low: float
+    high: float
+    method: str
+    status: str
+    because: str
+    samples: int
 
 
 def step_doubling(
@@ -113,6 +156,124 @@ def step_doubling(
     above = [runs.index(2 * k) for k in K]
     D = means[:, :, below] - means[:, :, above]
     return {name: _doubling(D[:, i], K, samples, level) for i, name in enumerate(test_functions)}
+
+
+def doubling_slope(
+    differences: Float[Tensor, "n k"] | ArrayLike,
+    steps: Sequence[int],
+    *,
+    draws: int,
+    generator: torch.Generator,
+    level: float = 0.95,
+) -> DoublingSlope:
+    r"""Slope of step-doubling differences over images, with its BCa interval.
+
+    .. math:: D_K = \frac1n \sum_i d_{iK}, \qquad d_{iK} = \varphi(X^{(i)}_K) -
+              \varphi(X^{(i)}_{2K}), \qquad \log|D_K| \approx \text{const} +
+              \text{slope}\cdot\log K
+
+    Parameters
+    ----------
+    differences : d, one row an image, one column for each K; both runs of an image start from the
+        same noise.
+    steps : K, increasing.
+    draws : resamples of images, at least 20.
+    generator : source of the resamples.
+    level : of all intervals.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are fewer than two K or 8 images, the columns are not those of the steps, or a
+        value is not finite.
+
+    Notes
+    -----
+    Images are resampled as rows, so that what the K have in common stays in common. "unresolved"
+    where \|D_K\| ≤ 2 standard errors, or where a resampled D_K has the other sign (or is 0) in more
+    than 2.5 % of the draws: the slope would then be that of a mean whose sign is not known.
+    O(draws·n·k). The intervals of D_K always exist.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> rows = (1 + 0.3 * torch.randn(100, 3, generator=g)) / torch.tensor([50, 100, 200])
+    >>> found = doubling_slope(rows, [50, 100, 200], draws=200, generator=g)
+    >>> found.status, found.low < -1 < found.high
+    ('ok', True)
+    """
+    d, K = _checked_rows(differences, steps)
+    check_count(draws, "draws", 20)
+    n, log_steps = len(d), np.log(np.array(K, float))
+    mean = d.mean(0)
+    error = d.std(0) / n**0.5
+    resampled = resampled_means(d, draws, generator)
+    left_out = (d.sum(0) - d) / (n - 1)
+    each = [
+        bca_interval(float(m), drawn, without, level)
+        for m, drawn, without in zip(mean, resampled.mT, left_out.mT, strict=True)
+    ]
+    because = _unresolved(K, mean, error, resampled)
+    slope = low = high = math.nan
+    method = "none: unresolved"
+    if not because:
+        slope, *_ = _slopes(log_steps, mean[None]).tolist()
+        drawn, without = (_slopes(log_steps, means) for means in (resampled, left_out))
+        interval = bca_interval(slope, drawn, without, level)
+        low, high, method = interval.low, interval.high, interval.method
+    return DoublingSlope(
+        steps=K,
+        differences=tuple(mean.tolist()),
+        standard_errors=tuple(error.tolist()),
+        lows=tuple(bounds.low for bounds in each),
+        highs=tuple(bounds.high for bounds in each),
+        slope=slope,
+        low=low,
+        high=high,
+        method=method,
+        status="unresolved" if because else "ok",
+        because=because,
+        samples=n,
+    )
+
+
+def _slopes(log_steps: NDArray[np.float64], means: Float64[Tensor, "B k"]) -> Float64[Tensor, "B"]:
+    """Least-squares slope of log size on log K, a row each; a mean of exactly 0 counts as tiny."""
+    centred = torch.from_numpy(log_steps - log_steps.mean())
+    sizes = means.abs().clamp_min(torch.finfo(means.dtype).tiny).log()
+    found: Tensor = sizes @ centred / centred.square().sum()
+    return found
+
+
+def _unresolved(K: tuple[int, ...], mean: Tensor, error: Tensor, resampled: Tensor) -> str:
+    """Which differences are not told from zero, and by what; empty if all are."""
+    flipped = (resampled * mean.sign() <= 0).double().mean(0).tolist()
+    found = []
+    for k, m, e, share in zip(K, mean.tolist(), error.tolist(), flipped, strict=True):
+        if abs(m) <= 2 * e:
+            found.append(f"at K = {k} {m:.3g} is within two standard errors, {e:.2g} each")
+        elif share > _FLIPPED:
+            found.append(f"at K = {k} {m:.3g} changes its sign in {share:.1%} of resamples")
+    return f"the difference is not told from zero: {'; '.join(found)}." if found else ""
+
+
+def _checked_rows(
+    differences: Tensor | ArrayLike, steps: Sequence[int]
+) -> tuple[Float64[Tensor, "n k"], tuple[int, ...]]:
+    d = as_reals(differences, "differences").detach().double().cpu()
+    K = tuple(int(k) for k in steps)
+    if len(K) < 2 or K[0] < 1 or any(b <= a for a, b in pairwise(K)):
+        raise InvalidInputError(
+            f"steps must be at least two numbers ≥ 1 that increase; found {list(steps)}. Take for "
+            "instance 50, 100, 200, 400."
+        )
+    if d.ndim != 2 or d.shape[1] != len(K) or len(d) < _FEWEST_IMAGES:
+        raise InvalidInputError(
+            f"differences must have one column for each of the {len(K)} steps and a row for each "
+            f"of at least {_FEWEST_IMAGES} images; found shape {tuple(d.shape)}."
+        )
+    refuse(~d.isfinite(), d, "differences must be finite", "Look for samples that diverged.")
+    return d, K
 
 
 def _doubling(D: NDArray[np.float64], K: list[int], samples: int, level: float) -> Doubling:

@@ -8,6 +8,7 @@ from flowscope.flows.score.analytic import (
     noised_moments,
     student_t_score,
 )
+from flowscope.flows.score.consistency import ScoreConsistency, score_consistency
 from flowscope.flows.score.denoising import DenoisingScore, fit_denoising_score
 from flowscope.flows.score.error_parts import FieldSplit, ScoreError, gradient_part, score_error
 from flowscope.flows.score.network import ScoreNet, Standard
@@ -25,6 +26,7 @@ __all__ = [
     "DenoisingScore",
     "FieldSplit",
     "NoisedMoments",
+    "ScoreConsistency",
     "ScoreError",
     "ScoreNet",
     "ScoreTraining",
@@ -38,6 +40,7 @@ __all__ = [
     "mixture_score",
     "noised_moments",
     "noised_stein_identities",
+    "score_consistency",
     "score_error",
     "stein_identities",
     "student_t_score",

@@ -1,0 +1,148 @@
+r"""What the figures of a run of an image model share: the axis along time, panels on top of it.
+
+Time is drawn as $\log\mathrm{snr}=\log\bar\alpha/(1-\bar\alpha)$, which rises from the noise on the
+left to the image on the right. It is infinite where no noise is left (or nothing but noise): such
+a row stands one step beyond the last finite one, under a mark that says so.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from flowscope.report import theme
+from flowscope.report.marks import Look
+from flowscope.report.source import column
+from flowscope.report.theme import Picture
+from flowscope.report.traces import compact
+
+__all__ = ["SAMPLERS", "Clock", "Panel", "clock_of", "known", "ordered", "positive", "stacked"]
+
+SAMPLERS = {
+    "ode": Look(label="ODE (probability flow)", colour=theme.BLUE, symbol="circle"),
+    "sde": Look(label="SDE (λ = 1)", colour=theme.VERMILION, dash="dash", symbol="diamond"),
+}
+"""Samplers and how each is drawn on the whole page."""
+
+_ENDS = {-math.inf: "noise", math.inf: "image"}
+_TICKS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+
+
+def known(values: Iterable[float]) -> list[float]:
+    """The finite ones of these values."""
+    return [value for value in values if math.isfinite(value)]
+
+
+def positive(values: Iterable[float]) -> list[float]:
+    """Values for a logarithmic axis: undefined where they are not above 0."""
+    return [value if 0 < value < math.inf else math.nan for value in values]
+
+
+def ordered(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Rows by this column, the undefined ones last."""
+    return frame.iloc[np.argsort(column(frame, name), kind="stable")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Places along the axis of log snr.
+
+    Attributes
+    ----------
+    low, high
+        Least and largest finite log snr.
+    step
+        Distance at which an infinite one stands beyond them.
+    ends
+        The infinite values that occur.
+    """
+
+    low: float
+    high: float
+    step: float
+    ends: tuple[float, ...]
+
+    def at(self, values: Iterable[float]) -> list[float]:
+        """Where these values of log snr are drawn."""
+        beyond = {-math.inf: self.low - self.step, math.inf: self.high + self.step}
+        return [beyond.get(value, value) for value in values]
+
+    @property
+    def marks(self) -> tuple[list[float], list[str]]:
+        """Places of the ticks and their texts."""
+        span = self.high - self.low
+        most = 6 if self.ends else 10  # the words at the ends need room of their own
+        stride = next((tick for tick in _TICKS if span / tick <= most), span / most) or 1.0
+        first, last = math.ceil(self.low / stride), math.floor(self.high / stride)
+        places = [stride * k for k in range(first, last + 1)]
+        beyond = self.at(self.ends)
+        places = [p for p in places if all(abs(p - end) > 0.1 * span for end in beyond)]
+        texts = [f"{place:g}".replace("-", "−") for place in places]
+        return places + beyond, texts + [_ENDS[end] for end in self.ends]
+
+    @property
+    def room(self) -> list[float]:
+        """Range of the axis, with an edge on either side."""
+        places = self.at([self.low, self.high, *self.ends])
+        edge = 0.03 * (max(places) - min(places)) or 0.5
+        return [min(places) - edge, max(places) + edge]
+
+    def axis(self, **settings: Any) -> Picture:
+        """The axis for plotly."""
+        places, texts = self.marks
+        title = "log snr (noise → image)"
+        own = {"range": self.room, "tickvals": places, "ticktext": texts, "tickangle": 0}
+        return theme.axis(title, showgrid=False, **own, **settings)
+
+
+def clock_of(frame: pd.DataFrame) -> Clock:
+    """Clock of the rows of a table that has the column log_snr."""
+    values = column(frame, "log_snr")
+    finite = known(values) or [0.0]
+    low, high = min(finite), max(finite)
+    ends = tuple(end for end in _ENDS if end in values)
+    return Clock(low=low, high=high, step=0.07 * (high - low) or 1.0, ends=ends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One of several frames on top of each other: title of its axis, traces, lines behind them."""
+
+    title: str
+    traces: Sequence[Picture]
+    shapes: Sequence[Picture] = ()
+    share: float = 1.0
+    axis: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stacked(panels: Sequence[Panel], x: Picture, height: int, *, across: Sequence[Picture] = ()
+            ) -> Picture:  # fmt: skip
+    """Panels on top of each other over one axis; a panel of share 1 is ``height`` pixels high.
+
+    Parameters
+    ----------
+    across
+        Shapes that run through all panels.
+    """
+    total = sum(panel.share for panel in panels)
+    gap = 0.07 / len(panels) if len(panels) > 1 else 0.0
+    room, top = 1 - gap * (len(panels) - 1), 1.0
+    axes: Picture = {}
+    traces: list[Picture] = []
+    shapes: list[Picture] = list(across)
+    for k, panel in enumerate(panels):
+        name = f"y{k + 1}" if k else "y"
+        bottom = max(top - room * panel.share / total, 0.0)
+        own = theme.axis(panel.title, nticks=6, domain=[round(bottom, 4), round(top, 4)])
+        axes[f"yaxis{k + 1}" if k else "yaxis"] = {**own, **panel.axis}
+        traces += [{**trace, "yaxis": name} for trace in panel.traces]
+        shapes += [{**shape, "yref": name} for shape in panel.shapes]
+        top = bottom - gap
+    lowest = f"y{len(panels)}" if len(panels) > 1 else "y"
+    first = axes.pop("yaxis")
+    layout = theme.layout({**x, "anchor": lowest}, first, round(height * total) + 64, **axes,
+                          shapes=shapes)  # fmt: skip
+    return {"data": compact(traces), "layout": layout}

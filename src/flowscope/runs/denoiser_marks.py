@@ -1,0 +1,23 @@
+"""What tells one denoiser from another: its weights, its decoder's, its schedule."""
+
+import uuid
+from typing import Any
+
+from flowscope.records import Unavailable, library_versions
+from flowscope.runs.denoiser import Denoiser
+from flowscope.runs.loading import weight_hash
+
+__all__ = ["denoiser_marks"]
+
+
+def denoiser_marks(denoiser: Denoiser) -> dict[str, Any]:
+    """What decides the numbers of a run, of the model and of the libraries."""
+    decoder, weights = denoiser.decoder, denoiser.loaded.weight_hash
+    if isinstance(weights, Unavailable):  # off-loaded or quantised: nothing tells such models apart
+        weights = uuid.uuid4().hex
+    return {
+        "weights": weights,
+        "decoder": "" if isinstance(decoder, Unavailable) else str(weight_hash(decoder)),
+        "schedule": {k: str(v) for k, v in denoiser.schedule.items()},
+        "versions": {name: str(version) for name, version in library_versions().items()},
+    }
