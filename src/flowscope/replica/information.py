@@ -12,8 +12,18 @@ H(Y\mid X_t) = H(Y) - \tfrac12\int_{-\infty}^{\log\mathrm{snr}}
   \mathbb E\,\Vert\Delta\hat\varepsilon\Vert^2\,d\log\mathrm{snr} .
 $$
 
-This is exact for exact denoisers. A learned pair need not be consistent: the information it gains
-may end above $\log(\text{classes})$, and ``excess`` says by how much.
+This is exact for exact denoisers. A learned pair has errors $\delta_Y$ and $\delta$, and the
+distance of its predictions counts $\Vert\delta_Y - \delta\Vert^2$ too. Where the noise is known,
+the difference of the two squared errors has the same mean and counts
+$\Vert\delta\Vert^2 - \Vert\delta_Y\Vert^2$ only, which is zero for errors of one size:
+
+$$
+\mathbb E\,\Vert\Delta\hat\varepsilon\Vert^2 = \mathbb E\bigl[
+  \Vert\varepsilon - \hat\varepsilon(X_t, t)\Vert^2
+  - \Vert\varepsilon - \hat\varepsilon(X_t, t, Y)\Vert^2\bigr] .
+$$
+
+What either gains in all may still end above $\log(\text{classes})$; ``excess`` says by how much.
 
 For the mixture $\tfrac12N(\mu, s^2) + \tfrac12N(-\mu, s^2)$ on the unit clock, $\alpha = e^{-t}$,
 $v = \alpha^2s^2 + 1 - \alpha^2$, everything depends on $r = \alpha\mu/\sqrt v$; with
@@ -112,8 +122,8 @@ def class_information(
     log_snr
         $\ell$, increasing: from noise to image.
     gaps
-        $g = \Vert\Delta\hat\varepsilon\Vert^2$ summed over pixels, one row an image of a class
-        drawn evenly, noised to each time.
+        $g = \Vert\Delta\hat\varepsilon\Vert^2$, or the difference of the squared errors, summed
+        over pixels; one row an image of a class drawn evenly, noised to each time.
     classes
         How many; $H(Y) = \log(\text{classes})$, so they must be equally frequent.
     draws
@@ -126,7 +136,7 @@ def class_information(
     Raises
     ------
     InvalidInputError
-        If times do not increase, shapes disagree, a gap is negative or not finite, there are fewer
+        If times do not increase, shapes disagree, a gap is not finite, there are fewer
         than 8 images or two classes.
 
     Notes
@@ -327,7 +337,7 @@ def _checked(
             f"gaps must have a column for each of the {len(times)} times and a row for each of at "
             f"least {_FEWEST_IMAGES} images; found shape {tuple(g.shape)}."
         )
-    refuse(~(g >= 0) | g.isinf(), g, "gaps must be finite and ≥ 0", "They are squared distances.")
+    refuse(~g.isfinite(), g, "gaps must be finite", "Look for an overflow in the denoiser.")
     if not isinstance(classes, int) or classes < 2:
         raise InvalidInputError(f"classes must be a whole number ≥ 2; found {classes!r}.")
     return times, g

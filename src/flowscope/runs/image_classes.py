@@ -1,7 +1,7 @@
 r"""When an image decides its class: what a state knows of it, and what noise makes it forget.
 
-*Information.* Along paths of the SDE that are asked for a class, the squared difference of the
-predictions with and without the class is the rate at which the state learns the class.
+*Information.* A finished image is noised to a time, and its noise is predicted with its class and
+without. By how much the class lowers the error is the rate at which states learn the class.
 
 *U-turn.* A finished image is noised to a time and brought back without a class. Where it comes back
 as the class it was, the state still knew it.
@@ -10,7 +10,7 @@ as the class it was, the state still knew it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor
 from flowscope.probes import Arrays
 from flowscope.records import Unavailable
 from flowscope.runs.config import ImageConfig
+from flowscope.runs.image_models import ImageModel
 from flowscope.runs.image_sampling import Track, track_times
 from flowscope.runs.image_stage import ImageStage
 
@@ -37,14 +38,26 @@ __all__ = [
 
 _INFORMATION, _TURN = 3, 4
 _SHOWN = 8
+_FEWEST = 8
 _SIDE = 64  # images of the strip are shown no larger
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Information:
-    """Squared differences of predictions, ``[images, steps]``, at the times before each step."""
+    """What a class tells a denoiser at each time, ``[images, times]``.
+
+    Attributes
+    ----------
+    times
+        Where, noise first.
+    errors
+        Squared error of the noise without the class less that with it.
+    gaps
+        Squared distance of the two predictions.
+    """
 
     times: NDArray[np.int64]
+    errors: NDArray[np.float64]
     gaps: NDArray[np.float64]
 
 
@@ -77,38 +90,63 @@ def information_passes(config: ImageConfig) -> int:
     return 2 * config.information_images * config.steps
 
 
-def information_of(stage: ImageStage) -> Information | Unavailable:
-    """What states know of their class along paths that were asked for one."""
+def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Information | Unavailable:
+    """What finished images, noised again, tell of their class."""
     model, config = stage.model, stage.config
+    finals = finals[: config.information_images]
     if not model.classes:
         return Unavailable("the model takes no class")
     if isinstance(model.free, Unavailable):
         return model.free
     if config.guidance != 1:
         return Unavailable("with guidance the samples are not those of the classes")
-    if not config.information_images:
-        return Unavailable("it was switched off (information_images = 0)")
-    asked = replace(stage, asked=True)
-    chunks = asked.chunks(config.information_images)
+    if len(finals) < _FEWEST:
+        return Unavailable(f"it needs {_FEWEST} images (information_images); got {len(finals)}")
     parts = [
-        asked.kept(f"information-{number}", partial(_gaps, asked, number, rows))["gaps"]
-        for number, rows in enumerate(chunks)
+        stage.kept(
+            f"information-{number}",
+            partial(_informed, stage, number, start, finals[start : start + config.batch]),
+        )
+        for number, start in enumerate(range(0, len(finals), config.batch))
     ]
     times = np.asarray(track_times(model, config.steps)[:-1])
-    return Information(times=times, gaps=np.concatenate(parts))
+    errors, gaps = (np.concatenate([part[name] for part in parts]) for name in ("errors", "gaps"))
+    return Information(times=times, errors=errors, gaps=gaps)
 
 
-def _gaps(stage: ImageStage, number: int, rows: slice) -> Arrays:
-    model, n, K = stage.model, rows.stop - rows.start, stage.config.steps
-    start = model.start(n, stage.generator(_INFORMATION, number, 2))
-    noise = [stage.generator(_INFORMATION, number, 0)]
-    times, gaps = track_times(model, K), np.zeros((n, K))
-    for event in stage.marched([Track(lam=1.0, steps=K)], start, stage.labels(rows), noise):
-        free = model.predicted(event.before, times[event.done - 1], None)
-        apart = (event.prediction.noise - free.noise).double().flatten(1)
-        gaps[:, event.done - 1] = apart.square().sum(1).cpu().numpy()
-        stage.advance(2 * n)
-    return {"gaps": gaps}
+def _informed(stage: ImageStage, number: int, first: int, finals: NDArray[np.float32]) -> Arrays:
+    model = stage.model
+    x = _states(model, finals)
+    labels = stage.labels(slice(first, first + len(x)))
+    if labels is None:  # samples that were not asked for a class have the one they are read as
+        labels = torch.from_numpy(stage.read(x)).to(x.device)
+    times, drawing = (
+        track_times(model, stage.config.steps)[:-1],
+        stage.generator(_INFORMATION, number),
+    )
+    errors, gaps = np.zeros((2, len(x), len(times)))
+    for place, time in enumerate(times):
+        noised = _noised(model, x, time, drawing)
+        # The noise in the state, that which the image itself still carries counted.
+        truth = (noised - math.sqrt(model.levels[time]) * x) / math.sqrt(1 - model.levels[time])
+        told = [model.predicted(noised, time, of).noise for of in (None, labels)]
+        free, asked = ((truth - one).double().flatten(1).square().sum(1) for one in told)
+        errors[:, place] = (free - asked).cpu().numpy()
+        gaps[:, place] = (told[0] - told[1]).double().flatten(1).square().sum(1).cpu().numpy()
+        stage.advance(2 * len(x))
+    return {"errors": errors, "gaps": gaps}
+
+
+def _states(model: ImageModel, finals: NDArray[np.float32]) -> Tensor:
+    first = model.start(1, torch.Generator().manual_seed(0))  # for its dtype and device
+    return torch.from_numpy(np.array(finals)).to(first)
+
+
+def _noised(model: ImageModel, x: Tensor, time: int, generator: torch.Generator) -> Tensor:
+    """States at time 0 brought to another time."""
+    share = model.levels[time] / model.levels[0]
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    return math.sqrt(share) * x + math.sqrt(1 - share) * noise
 
 
 def turn_times(stage: ImageStage) -> tuple[list[int], list[int]]:
@@ -127,6 +165,7 @@ def turn_passes(stage: ImageStage) -> int:
 
 def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavailable:
     """Noise finished images to several times and bring them back."""
+    finals = finals[: stage.config.uturn_images]
     if isinstance(stage.model.free, Unavailable):
         return Unavailable(f"the way back is without a class: {stage.model.free.reason}")
     if not len(finals):
@@ -154,15 +193,12 @@ def _turned(
     stage: ImageStage, number: int, finals: NDArray[np.float32], times: list[int], steps: list[int]
 ) -> Arrays:
     model = stage.model
-    first = model.start(1, torch.Generator().manual_seed(0))  # for its dtype and device
-    x = torch.from_numpy(np.array(finals)).to(first)
+    x = _states(model, finals)
     before, shown = model.decoded(x), [_small(model.decoded(x[:_SHOWN]))]
     after, alike = [], []
     for place, (time, count) in enumerate(zip(times, steps, strict=True)):
         drawing = stage.generator(_TURN, number, 2 * place)
-        share = model.levels[time] / model.levels[0]
-        noise = torch.randn(x.shape, generator=drawing, dtype=x.dtype).to(x.device)
-        noised = math.sqrt(share) * x + math.sqrt(1 - share) * noise
+        noised = _noised(model, x, time, drawing)
         generators = [stage.generator(_TURN, number, 2 * place + 1)]
         tracks = [Track(lam=1.0, steps=count)]
         end = noised

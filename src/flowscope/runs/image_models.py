@@ -24,7 +24,9 @@ __all__ = ["ImageModel", "LearnedModel", "MixtureModel", "refuse_other_predictio
 
 _LEAST_LEVEL = 1e-6  # below it a prediction of noise says nothing of the image
 _NOISE_LIKE = 0.9
-_ROWS = 32  # that go through a model on a processor at a time
+# Rows that go through a model at a time: a processor is fastest while they stay in its cache, and a
+# device would hold the activations of every track at once.
+_ROWS, _DEVICE_ROWS = 32, 1024
 
 
 class ImageModel(Protocol):
@@ -113,8 +115,7 @@ class LearnedModel:
             labels = torch.full((len(x),), len(self.classes), device=x.device)
         else:
             guidance = self.guidance
-        # A processor is fastest while a batch stays in its cache.
-        most = _ROWS if x.device.type == "cpu" else len(x)
+        most = _ROWS if x.device.type == "cpu" else _DEVICE_ROWS
         asked = [None] * -(-len(x) // most) if labels is None else list(torch.split(labels, most))
         told = torch.cat(
             [

@@ -152,7 +152,8 @@ class _Chunk:
             if event.done == K:
                 self._ends[event.track] = event.after
         moved = [(self._ends[i] - start).double().flatten(1) for i in range(3)]
-        again = max(0, min(n, stage.config.uturn_images - self._rows.start))
+        wanted = max(stage.config.uturn_images, stage.config.information_images)
+        again = max(0, min(n, wanted - self._rows.start))
         return {
             "counts": self._counts,
             "outside": self._outside,

@@ -172,16 +172,20 @@ def path_tables(
 
 def information_table(
     read: Information, model: ImageModel, config: ImageConfig
-) -> tuple[pd.DataFrame, float]:
+) -> tuple[pd.DataFrame, dict[str, float]]:
     """What states know of their class; and how far the whole exceeds what there is to know."""
     snr = [log_snr(model.levels[int(time)]) for time in read.times]
-    found = class_information(
-        torch.tensor(snr, dtype=torch.float64),
-        torch.from_numpy(read.gaps),
-        len(model.classes),
-        draws=config.resamples,
-        generator=_seeded(config),
-    )
+    by = {
+        name: class_information(
+            torch.tensor(snr, dtype=torch.float64),
+            torch.from_numpy(values),
+            len(model.classes),
+            draws=config.resamples,
+            generator=_seeded(config),
+        )
+        for name, values in (("errors", read.errors), ("distances", read.gaps))
+    }
+    found, apart = by["errors"], by["distances"]
     rows: Rows = []
     for k, time in enumerate(read.times):
         rows.append(
@@ -193,11 +197,13 @@ def information_table(
                 "entropy": float(found.entropy[k]),
                 "low": float(found.low[k]),
                 "high": float(found.high[k]),
+                "rate_by_distance": float(apart.rate[k]),
+                "entropy_by_distance": float(apart.entropy[k]),
                 "exact": _exact(model, int(time), mixture_entropy),
                 "images": len(read.gaps),
             }
         )
-    return pd.DataFrame(rows), float(found.excess)
+    return pd.DataFrame(rows), {name: float(one.excess) for name, one in by.items()}
 
 
 def _exact(model: ImageModel, time: int, closed_form: Any) -> float:
@@ -224,6 +230,7 @@ def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
                 **dict(zip(("same_class", "low", "high"), same, strict=True)),
                 "exact": _exact(model, time, mixture_u_turn),
                 "chance": float((shares**2).sum()) if known else math.nan,
+                "entropy_at_least": -math.log(max(same[0], 1e-12)) if known else math.nan,
                 **dict(
                     zip(
                         ("correlation", "correlation_low", "correlation_high"),

@@ -180,14 +180,15 @@ class Imager:
     def _classes(self, paths: PathRuns) -> None:
         config, model = self._config, self._model
         stage, counter = self._counted("information", information_passes(config))
-        read = information_of(stage)
+        read = information_of(stage, paths.finals)
         counter.finish()
         if isinstance(read, Unavailable):
             self._writer.note(Measurement.abstained("information", read.reason))
         else:
             table, excess = information_table(read, model, config)
             self._writer.put("information", table)
-            self._writer.note(_excess(excess, len(read.gaps), config))
+            for name, value in excess.items():
+                self._writer.note(_excess(name, value, len(read.gaps), config))
         stage, counter = self._counted("u-turns", turn_passes(self._stage))
         turns = turns_of(stage, paths.finals)
         counter.finish()
@@ -209,9 +210,9 @@ def _finite_snr(model: ImageModel, time: int) -> float:
     return float(np.log(level) - np.log1p(-level))
 
 
-def _excess(excess: float, n: int, config: ImageConfig) -> Measurement:
+def _excess(name: str, excess: float, n: int, config: ImageConfig) -> Measurement:
     return Measurement(
-        name="information beyond the entropy of the classes",
+        name=f"information beyond the entropy of the classes, by {name}",
         values=np.asarray(excess),
         unit="nat",
         n=n,
