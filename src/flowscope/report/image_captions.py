@@ -9,7 +9,7 @@ from flowscope.report.figure_html import Caption
 from flowscope.report.image_axes import known
 from flowscope.report.image_figures import above_null
 from flowscope.report.image_strips import channels_shown
-from flowscope.report.image_tables import NOT_COMPARABLE, Winner, window_of, winners
+from flowscope.report.image_tables import NOT_COMPARABLE, Winner, overdrawn, window_of, winners
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.replica_captions import bootstrapped, counted
 from flowscope.report.replica_series import rows_where
@@ -165,9 +165,17 @@ def information_caption(source: Source) -> Caption:
         "guidance matters. Before it there is no class to push to, after it the class is decided."
     )
     exact = " Green, dashed: the closed form." if known(column(frame, "exact")) else ""
+    since = overdrawn(frame)
+    beyond = (
+        ""
+        if since is None
+        else f" From log snr {numeral(since)} on it is below 0, which no entropy is: there the "
+        "prediction without a class is worse than the one with it by more than the class can "
+        "explain, and nothing is to be read from the curve."
+    )
     return Caption(
         seen="What the noised image leaves open about its class, H(Y | x), in nats; below, how "
-        f"much of it is settled per unit of log snr. {said}{exact}",
+        f"much of it is settled per unit of log snr. {said}{beyond}{exact}",
         null="A flat curve: the state says nothing about the class, and the rate is 0.",
         against="Against a window: a rate that is spread over all times.",
         basis=f"{_images(frame)}; {bootstrapped(source, '', 'images')}; the window is read from "

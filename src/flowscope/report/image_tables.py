@@ -24,6 +24,7 @@ __all__ = [
     "image_claims",
     "image_count",
     "image_facts",
+    "overdrawn",
     "paths_listing",
     "silent_images",
     "window_of",
@@ -136,7 +137,8 @@ def window_of(frame: pd.DataFrame) -> Window | Unavailable:
     kept = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
     if len(kept) < 2:
         return Unavailable("the entropy is known at fewer than two times")
-    start, gained = kept[0][1], kept[0][1] - kept[-1][1]
+    # An entropy below 0 is more than there is to know: an error of the two predictions.
+    start, gained = kept[0][1], kept[0][1] - max(0.0, kept[-1][1])
     least, most = kept[0][3], kept[-1][4]
     if not gained > 0 or least <= most:
         return Unavailable("the entropy does not fall beyond its interval: nothing was gained")
@@ -144,6 +146,14 @@ def window_of(frame: pd.DataFrame) -> Window | Unavailable:
     ends = [_crossing(kept, shares, share) for share in (_LEAST, _MOST)]
     (first, began), (last, ended) = ends
     return Window(first=first, last=last, began=began, ended=ended, gained=gained)
+
+
+def overdrawn(frame: pd.DataFrame) -> float | None:
+    """Log snr from which on the entropy lies below 0, its interval too; None if it does not."""
+    own = ordered(frame, "log_snr")
+    below = [high < 0 for high in column(own, "high")]
+    at = column(own, "log_snr")
+    return at[below.index(True)] if any(below) else None
 
 
 def _crossing(

@@ -20,6 +20,13 @@ from flowscope.flows.sampling.histograms import (
 from flowscope.flows.sampling.ode import OdePath, ode_path
 from flowscope.flows.sampling.on_simplex import SimplexPath, simplex_flow
 from flowscope.flows.sampling.sde import SdePath, sde_path
+from flowscope.flows.sampling.variance_preserving import (
+    MergedNoise,
+    Prediction,
+    euler_step,
+    family_step,
+    nested_times,
+)
 from flowscope.flows.sampling.weak_error import (
     LinearWeakError,
     Slope,
@@ -33,16 +40,21 @@ __all__ = [
     "FamilyMember",
     "LinearWeakError",
     "MarginalParity",
+    "MergedNoise",
     "OdePath",
+    "Prediction",
     "SdePath",
     "SimplexPath",
     "Slope",
     "doubling_slope",
+    "euler_step",
     "family_drift",
+    "family_step",
     "histogram_counts",
     "histogram_distances",
     "linear_weak_error",
     "marginal_parity",
+    "nested_times",
     "ode_path",
     "score_to_velocity",
     "sde_path",
