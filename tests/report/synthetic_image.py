@@ -217,7 +217,7 @@ def uturn(labelled, exact, images):
         {"time": 500 - 100 * snr, "log_snr": snr, "steps": np.arange(20, 20 - 2 * len(snr), -2),
          "same_class": same if labelled else absent, "low": same - 0.04 if labelled else absent,
          "high": same + 0.03 if labelled else absent, "exact": same + 0.005 if exact else absent,
-         "chance": 0.5 if labelled else absent, "correlation": like,
+         "chance": 0.5 if labelled else absent, "correlation_chance": 0.1, "correlation": like,
          "correlation_low": like - 0.05, "correlation_high": like + 0.04, "images": images}
     )  # fmt: skip
 

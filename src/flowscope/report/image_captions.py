@@ -199,7 +199,11 @@ def uturn_caption(source: Source) -> Caption:
         f"little noise is added and all is kept; to the left all is lost.{exact}",
         null="Nothing is remembered: "
         + "the share is that of chance (dotted) and " * read
-        + "the correlation is 0.",
+        + (
+            "the correlation is that of two different images (dotted)."
+            if known(column(frame, "correlation_chance"))
+            else "the correlation is 0."
+        ),
         against="Class and pixels lost at the same time: then the class is no coarser than the "
         "image, and no time lies between the one being decided and the other."
         if read

@@ -293,7 +293,10 @@ def uturn_figure(source: Source) -> Picture | Unavailable:
         names = ("correlation", "correlation_low", "correlation_high")
         look = Look(label="correlation", colour=theme.VERMILION, symbol="diamond")
         own = line(x, rows, names, look, _told(rows, names, "correlation", "steps", "images"))
-        panels.append(Panel(title="correlation", traces=own, shapes=[level(0.0)],
+        apart = column(rows, "correlation_chance")
+        other = curve(x, apart, ("other images", theme.MUTED, "dot"), [], hoverinfo="skip")
+        panels.append(Panel(title="correlation", traces=[other, *own] if known(apart) else own,
+                            shapes=[] if known(apart) else [level(0.0)],
                             axis={"range": [min([-0.05, *known(column(rows, names[1]))]), 1.05]},
                             share=0.8))  # fmt: skip
     if not panels:

@@ -235,6 +235,8 @@ def _uturn(source: Source) -> str:
     entries = [("line", "same class"), *_exact_entry(source, "uturn"), ("rule vacuous", "chance")]
     if not known(column(source.tables["uturn"], "same_class")):
         entries = []
+        if known(column(source.tables["uturn"], "correlation_chance")):
+            entries = [("rule vacuous", "of two different images")]
     entries += [("diamond", "correlation of the two images"),
                 ("abstained", "interval (in its colour)")]  # fmt: skip
     drawn = captioned("uturn", picture, uturn_caption(source), key(entries))

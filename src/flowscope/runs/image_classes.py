@@ -73,6 +73,8 @@ class Turns:
         Their classes, ``[images]`` and ``[times, images]``; −1 when nothing reads them.
     correlation
         Of the two images, ``[times, images]``.
+    unrelated
+        Mean correlation of two different images before, by batch, ``[images]``.
     shown
         A few of them, ``[1 + times, shown, c, h, w]``, those before first.
     """
@@ -82,6 +84,7 @@ class Turns:
     before: NDArray[np.int64]
     after: NDArray[np.int64]
     correlation: NDArray[np.float64]
+    unrelated: NDArray[np.float64]
     shown: NDArray[np.float32]
 
 
@@ -185,6 +188,7 @@ def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavaila
         before=np.concatenate([part["before"] for part in parts]),
         after=np.concatenate([part["after"] for part in parts], 1),
         correlation=np.concatenate([part["correlation"] for part in parts], 1),
+        unrelated=np.concatenate([part["unrelated"] for part in parts]),
         shown=parts[0]["shown"],
     )
 
@@ -213,6 +217,7 @@ def _turned(
         "before": stage.read(x),
         "after": np.stack(after),
         "correlation": np.stack(alike),
+        "unrelated": np.full(len(x), _unrelated(before)),
         "shown": torch.stack(shown).float().cpu().numpy(),
     }
 
@@ -224,6 +229,14 @@ def _correlations(first: Tensor, second: Tensor) -> NDArray[np.float64]:
     size = one.norm(dim=1) * two.norm(dim=1)
     found: NDArray[np.float64] = ((one * two).sum(1) / size).cpu().numpy()
     return found
+
+
+def _unrelated(images: Tensor) -> float:
+    """Mean correlation over all pairs of different images; NaN for a single one."""
+    x = images.double().flatten(1)
+    x = x - x.mean(1, keepdim=True)
+    unit, n = x / x.norm(dim=1, keepdim=True), len(x)
+    return float((unit.sum(0).square().sum() - n) / (n * (n - 1))) if n > 1 else math.nan
 
 
 def _small(images: Tensor) -> Tensor:

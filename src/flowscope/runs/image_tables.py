@@ -230,6 +230,7 @@ def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
                 **dict(zip(("same_class", "low", "high"), same, strict=True)),
                 "exact": _exact(model, time, mixture_u_turn),
                 "chance": float((shares**2).sum()) if known else math.nan,
+                "correlation_chance": float(np.nanmean(turns.unrelated)),
                 "entropy_at_least": -math.log(max(same[0], 1e-12)) if known else math.nan,
                 **dict(
                     zip(
