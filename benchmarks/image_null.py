@@ -14,12 +14,36 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from flowscope.flows.sampling import MarginalParity
 from flowscope.records import Manifest, Run
 from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_models import MixtureModel
 from flowscope.runs.image_paths import Axes, path_runs
 from flowscope.runs.image_stage import ImageStage
 from flowscope.runs.image_tables import parity_of
+
+
+def parity(seed: int, *, images: int, steps: int, integrator: str = "ddim") -> MarginalParity:
+    """The flow of the mixture against its SDE, for one seed."""
+    model = MixtureModel()
+    eye = torch.eye(4, dtype=torch.float64)
+    axes = Axes(centre=torch.zeros(4, dtype=torch.float64), axes=eye[:, :2])
+    config = ImageConfig.resolved(
+        {"images": images, "steps": steps, "bins": 32 if images < 4096 else 64, "seed": seed,
+         "batch": min(images, 4096), "rotation_times": 0, "uturn_images": 0,
+         "information_images": 0, "draws": 199, "integrator": integrator}
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        stage = ImageStage(
+            model=model,
+            reader=model.read,
+            config=config,
+            run=Run.create(Path(folder) / "run", Manifest(seeds={"all": seed})),
+            fingerprint="0" * 16,
+            advance=lambda more: None,
+            asked=False,
+        )
+        return parity_of(path_runs(stage, axes), config)
 
 
 def main() -> None:
@@ -30,27 +54,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    model = MixtureModel()
-    eye = torch.eye(4, dtype=torch.float64)
-    axes = Axes(centre=torch.zeros(4, dtype=torch.float64), axes=eye[:, :2])
     overall, single = [], []
     for seed in range(options.repeats):
-        config = ImageConfig.resolved(
-            {"images": options.images, "steps": options.steps, "bins": 32, "seed": seed,
-             "batch": options.images, "rotation_times": 0, "uturn_images": 0,
-             "information_images": 0, "draws": 199}
-        )  # fmt: skip
-        with tempfile.TemporaryDirectory() as folder:
-            stage = ImageStage(
-                model=model,
-                reader=model.read,
-                config=config,
-                run=Run.create(Path(folder) / "run", Manifest(seeds={"all": seed})),
-                fingerprint="0" * 16,
-                advance=lambda more: None,
-                asked=False,
-            )
-            found = parity_of(path_runs(stage, axes), config)
+        found = parity(seed, images=options.images, steps=options.steps)
         overall.append((found.tv_p_overall, found.ks_p_overall))
         single.append((found.tv_p[:, -1].numpy(), found.ks_p[:, -1].numpy()))
     whole, each = np.asarray(overall) <= 0.05, np.asarray(single) <= 0.05

@@ -62,6 +62,7 @@ def _told(text):
         "docs/tutorials/when-does-this-model-decide.md",
         "docs/how-to/turn-the-dials.md",
         "docs/how-to/couple-a-model.md",
+        "docs/how-to/read-a-sampler.md",
     ],
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):

@@ -154,6 +154,7 @@ def judge_gradient(table: pd.DataFrame, interval: Interval | Unavailable, *, see
     value, planted, seen = means["normalised"], means["planted_share"], means["planted_control"]
     low, high = float(interval.low), float(interval.high)
     most = read.iloc[int(np.argmax(read["normalised"]))]
+    control = round(means["gradient_control"], 3) + 0.0  # no minus before a zero
     decision: Decision = "abstains"
     if not seen > planted / 2:
         why = f"a planted {planted:.2f} reads {seen:.3f}: too few images to see it"
@@ -166,7 +167,7 @@ def judge_gradient(table: pd.DataFrame, interval: Interval | Unavailable, *, see
     told = (
         f"R_norm {value:.3f} [{low:.3f}, {high:.3f}] over {len(read)} times, in "
         f"{int(read['rank'].iloc[0])} coordinates; a gradient field reads "
-        f"{means['gradient_control']:.3f}, with {planted:.2f} planted in it {seen:.3f}; {why}; "
+        f"{control:.3f}, with {planted:.2f} planted in it {seen:.3f}; {why}; "
         f"the most is {most['normalised']:.3f} after step {int(most['step'])}"
     )
     n = int(read["images"].iloc[0])

@@ -351,9 +351,9 @@ def _variance_preserving(scheduler: Any, learned: bool) -> dict[str, Any]:
     levels = getattr(scheduler, "alphas_cumprod", None)
     if levels is None:
         raise InvalidInputError(
-            f"{name} is not variance preserving (it has no alphas_cumprod): replicas are started "
-            "from unit noise and stepped by DDIM. Flow matching and variance exploding models "
-            "cannot be read this way."
+            f"{name} is not variance preserving (it has no alphas_cumprod): samples are started "
+            "from unit noise and stepped along its levels. Flow matching and variance exploding "
+            "models cannot be read this way."
         )
     if float(levels[-1]) > _LAST_SIGNAL:
         raise InvalidInputError(
