@@ -26,6 +26,7 @@ def test_parity_fails_where_the_p_value_over_all_times_says_so():
     assert found.effect == pytest.approx(0.06)
     assert found.null.numbers() == pytest.approx(0.02)
     assert found.statistic.n == 40
+    assert (found.statistic.interval.low, found.statistic.interval.high) == (0.03, 0.09)
 
 
 def test_parity_holds_where_intervals_exclude_a_large_distance():
@@ -74,11 +75,13 @@ def test_an_unresolved_slope_is_no_evidence():
     assert "ode: K = 4 is noise; sde: K = 8 is noise" in found.because
     half = order(("ode", -1.0, -1.1, -0.9), ("sde", "K = 8 is noise"))
     assert half.decision == "holds"
+    assert "sde unresolved" in half.because
 
 
-def rotation(share, seen=0.05, status="ok"):
+def rotation(share, seen=0.05, status="ok", degree=2):
     row = {"step": 3, "normalised": share, "p_value": 0.5, "gradient_control": 0.001,
            "planted_control": seen, "planted_share": 0.05, "images": 20, "rank": 4,
+           "degree": degree,
            "status": status, "because": "too few" if status != "ok" else ""}  # fmt: skip
     return pd.DataFrame([row, row | {"step": 9, "normalised": 2 * share}])
 
@@ -92,18 +95,27 @@ def within(low, high):
     [((0.0, 0.04), "holds"), ((0.06, 0.1), "fails"), ((0.02, 0.08), "abstains")],
 )
 def test_a_gradient_is_judged_against_the_planted_share(interval, decision):
-    found = judge_gradient(rotation(0.02), within(*interval), seed=0)
+    found = judge_gradient(rotation(0.02), within(*interval), degree=2, seed=0)
     assert (found.name, found.decision) == ("I3", decision)
     assert "the most is 0.040 after step 9" in found.because
     assert found.effect == pytest.approx(0.03)
 
 
+def test_linear_fields_alone_do_not_make_a_gradient():
+    coarse = rotation(0.02, degree=1)
+    found = judge_gradient(coarse, within(0.0, 0.04), degree=2, seed=0)
+    assert found.decision == "abstains"
+    assert "too few images for degree 2" in found.because
+    turning = judge_gradient(coarse, within(0.06, 0.1), degree=2, seed=0)
+    assert turning.decision == "fails"
+
+
 def test_a_gradient_that_cannot_be_read_is_not_judged():
-    blind = judge_gradient(rotation(0.02, seen=0.01), within(0.0, 0.04), seed=0)
+    blind = judge_gradient(rotation(0.02, seen=0.01), within(0.0, 0.04), degree=2, seed=0)
     assert blind.decision == "abstains"
     assert "too few images to see it" in blind.because
     for table, told in ((rotation(0.0, status="abstained"), "too few"),
                         (pd.DataFrame(), "switched off")):  # fmt: skip
-        found = judge_gradient(table, Unavailable("none"), seed=0)
+        found = judge_gradient(table, Unavailable("none"), degree=2, seed=0)
         assert found.decision == "abstains"
         assert told in found.because

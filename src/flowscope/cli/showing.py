@@ -199,6 +199,8 @@ def show_image(document: dict[str, Any]) -> None:
         f"[bold]{escape(document['model'])}[/]  {measured['images']} images, "
         f"{measured['steps']} steps, {escape(measured['space'])}"
     )
+    if document["warning"]:
+        console.print(f"[yellow]warning[/] {escape(document['warning'])}")
     _show_verdicts(console, document)
     console.print(_parity(document["parity"]))
     for name in ("rotation", "information", "uturn"):

@@ -34,6 +34,23 @@ def _images(frame: pd.DataFrame) -> str:
     return counted(frame, "images", "images")
 
 
+_STUDENT = "intervals: 95\u00a0%, Student’s, over images"
+
+
+def _grouped(source: Source) -> str:
+    """How intervals of distances between histograms were made."""
+    draws = source.setting("draws")
+    many = f", {draws} draws" if isinstance(draws, int) else ""
+    return f"intervals: 95\u00a0%, reflected bootstrap over groups of images{many}"
+
+
+def _values(source: Source) -> str:
+    """What is counted: pixels, or the values of latents."""
+    measured = source.setting("measured")
+    space = measured.get("space") if isinstance(measured, Mapping) else None
+    return str(space) if space in ("pixels", "latents") else "values"
+
+
 def parity_caption(source: Source) -> Caption:
     """Caption of the distances between the two samplers."""
     frame = source.tables["parity"]
@@ -44,17 +61,17 @@ def parity_caption(source: Source) -> Caption:
     outside = known(column(frame, "outside"))
     beyond = f"; at most {percent(max(outside))} of the values lie beyond the bins" * bool(outside)
     return Caption(
-        seen="How far apart the histograms of the ODE’s and the SDE’s pixels are at the same time, "
+        seen="How far apart the histograms of the ODE’s and the SDE’s values are at the same time, "
         "both started from the same noise: total variation (share of the values that would have to "
         "change their bin) and Kolmogorov–Smirnov (largest gap between the cumulated shares). "
-        f"{_above(whole)} Histograms pool all pixels: they cannot see structure between pixels, "
+        f"{_above(whole)} Histograms pool all values: they cannot see structure between pixels, "
         "and equal ones do not make equal images.",
         null="The SDE against itself, with the same start and other noise (grey up to its "
         "95\u00a0% line, dotted its median). Two finite samples are never 0 apart; this is how far "
         "apart they are when nothing differs but the noise.",
         against="Dots above the grey (filled) over a stretch of times. They may also say that the "
         "steps are too few: the error of each sampler’s steps is part of the distance.",
-        basis=f"{_images(frame)}; pixels{cut}{beyond}; {bootstrapped(source, 'I1', 'images')}.",
+        basis=f"{_images(frame)}; {_values(source)}{cut}{beyond}; {_grouped(source)}.",
     )
 
 
@@ -119,7 +136,7 @@ def smoothness_caption(source: Source) -> Caption:
         "(“expected” in the table below); for the ODE they go to 0.",
         against="A quadratic variation far from the expected one: then the steps are not small, "
         "or the noise is not what the schedule says.",
-        basis=f"{_images(paths)}; {bootstrapped(source, '', 'images')}.",
+        basis=f"{_images(paths)}; {_STUDENT}.",
     )
 
 
@@ -209,7 +226,7 @@ def uturn_caption(source: Source) -> Caption:
         if read
         else "A correlation of 0 at the right, where next to no noise is added: then the way back "
         "does not undo the way there.",
-        basis=f"{_images(frame)}; {bootstrapped(source, '', 'images')}.",
+        basis=f"{_images(frame)}; intervals: 95\u00a0%, Wilson’s for shares, Student’s for means.",
     )
 
 
@@ -247,7 +264,8 @@ def family_caption(source: Source) -> Caption:
         "variation of the SDE against itself with other noise, up to its 95\u00a0% line.",
         against="Against a winner: intervals that meet those of other λ, as said above. Disjoint "
         "intervals are stricter than a test of the difference.",
-        basis=f"{_images(frame)}; {bootstrapped(source, '', 'images')}.",
+        basis=f"{_images(frame)}; accuracy: 95\u00a0% intervals of Wilson; total variation: "
+        f"{_grouped(source)}.",
     )
 
 

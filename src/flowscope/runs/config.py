@@ -231,7 +231,7 @@ class ImageConfig(Config):
     rotation_times: int = Field(3, ge=0)
     rotation_images: int = Field(2000, ge=8)
     rotation_degree: int = Field(2, ge=1, le=3)
-    information_images: int = Field(16, ge=0)
+    information_images: int = Field(20, ge=0)
     uturn_images: int = Field(12, ge=0)
     uturn_times: int = Field(6, ge=1)
     guidance: float = Field(1.0, ge=0, allow_inf_nan=False)

@@ -271,7 +271,8 @@ def _beside(source: Any, loaded: Loaded, revision: str | None) -> _Parts:
             none = Unavailable(f"{source} is a model without a pipeline around it")
             return _Parts(scheduler=none, decoder=none)
         return _from_pipeline_folder(place, loaded, revision)
-    scheduler, decoder = getattr(source, "scheduler", None), getattr(source, "vae", None)
+    scheduler = getattr(source, "scheduler", None)
+    decoder = getattr(source, "vae", None) or getattr(source, "vqvae", None)
     absent = Unavailable("the model is in memory and brings none")
     return _Parts(
         scheduler=absent if scheduler is None else scheduler,

@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from flowscope.runs.config import ImageConfig, SyncConfig
+from flowscope.runs.dtypes import named_dtype
 from flowscope.runs.loading import Loaded, load
 
 __all__ = ["loaded_denoiser"]
@@ -17,12 +16,10 @@ def loaded_denoiser(source: Any, config: SyncConfig | ImageConfig) -> Loaded:
         return source
     if not isinstance(source, (str, Path)):
         return load(source)
-    on_cpu = config.device in (None, "cpu")
-    dtype = getattr(torch, config.dtype) if config.dtype else torch.float32 if on_cpu else None
     return load(
         source,
         device=config.device,
-        dtype=dtype,
+        dtype=named_dtype(config.dtype, config.device),
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
     )

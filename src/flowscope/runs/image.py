@@ -23,12 +23,22 @@ from flowscope.runs.denoiser import denoiser_of, image_shape
 from flowscope.runs.denoiser_loading import loaded_denoiser
 from flowscope.runs.image_models import ImageModel, LearnedModel, MixtureModel
 from flowscope.runs.image_readers import Reader, reader_of
-from flowscope.runs.imager import DECIDING, Imager
+from flowscope.runs.imager import DECIDING, PREDICTION, Imager
 from flowscope.runs.loading import Loaded
 
 __all__ = ["Image", "image", "image_of"]
 
 _VALUES_PER_BIN = 10
+_NOISE_LIKE = 0.5
+_MIXTURE = {
+    "images": 4096,
+    "family_images": 2048,
+    "information_images": 2048,
+    "uturn_images": 4096,
+    "steps": 100,
+    "doubling": (50, 100, 200, 400),
+    "batch": 2048,
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,7 +107,21 @@ class Image:
             "uturn": _told(self.uturn),
             "information": _told(self.information),
             "family": _plain(self.family),
+            "warning": self.warning,
         }
+
+    @property
+    def warning(self) -> str | None:
+        """What speaks against the schedule, or for untrained weights; None if nothing does."""
+        for one in self.run.read_measurements():
+            if one.name == PREDICTION and float(one.numbers()) < _NOISE_LIKE:
+                return (
+                    f"At its last time the model's output has a correlation of "
+                    f"{float(one.numbers()):.2f} with the noise it was given; that of a trained "
+                    "predictor of noise is nearly 1. The weights are untrained, or the schedule "
+                    "names another prediction type than the model's."
+                )
+        return None
 
     def __str__(self) -> str:
         lines = [f"{v.name}  {v.decision}  {v.because}" for v in self.verdicts]
@@ -204,6 +228,13 @@ def _read(
 ) -> Image:
     _refuse(config)
     model = _model(source, config, scheduler, classes)
+    if isinstance(model, MixtureModel):
+        config = _for_mixture(config)
+        if scheduler is not None or reader is not None:
+            raise InvalidInputError(
+                "A mixture has its own schedule and tells its classes itself; leave scheduler and "
+                "reader out."
+            )
     _refuse_sizes(config, model)
     if isinstance(model, LearnedModel):
         shape = image_shape(model.denoiser)
@@ -231,13 +262,20 @@ def _model(
     return LearnedModel(denoiser=denoiser, guidance=config.guidance)
 
 
+def _for_mixture(config: ImageConfig) -> ImageConfig:
+    """Settings for states of a few values, which cost next to nothing, where none were given."""
+    given = {name: getattr(config, name) for name in config.model_fields_set}
+    return ImageConfig.model_validate({**_MIXTURE, **given})
+
+
 def _refuse(config: ImageConfig) -> None:
     wrong = [lam for lam in config.lams if not 0 <= lam <= 1]
     if wrong:
         raise InvalidInputError(f"lams must lie in [0, 1]; got {wrong[0]}.")
-    if any(second != 2 * first for first, second in pairwise(config.doubling)):
+    doubled = all(second == 2 * first for first, second in pairwise(config.doubling))
+    if min(config.doubling) < 1 or not doubled:
         raise InvalidInputError(
-            "doubling must hold numbers of steps of which each is twice the one before; got "
+            "doubling must hold numbers of steps, of which each is twice the one before; got "
             f"{list(config.doubling)}. Take for instance 4, 8, 16."
         )
 

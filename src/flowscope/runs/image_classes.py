@@ -74,7 +74,7 @@ class Turns:
     correlation
         Of the two images, ``[times, images]``.
     unrelated
-        Mean correlation of two different images before, by batch, ``[images]``.
+        Mean correlation over all pairs of different images before.
     shown
         A few of them, ``[1 + times, shown, c, h, w]``, those before first.
     """
@@ -84,7 +84,7 @@ class Turns:
     before: NDArray[np.int64]
     after: NDArray[np.int64]
     correlation: NDArray[np.float64]
-    unrelated: NDArray[np.float64]
+    unrelated: float
     shown: NDArray[np.float32]
 
 
@@ -103,8 +103,12 @@ def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Informatio
         return model.free
     if config.guidance != 1:
         return Unavailable("with guidance the samples are not those of the classes")
-    if len(finals) < _FEWEST:
-        return Unavailable(f"it needs {_FEWEST} images (information_images); got {len(finals)}")
+    finals = finals[: len(finals) // len(model.classes) * len(model.classes)]
+    if len(finals) < max(_FEWEST, len(model.classes)):
+        return Unavailable(
+            f"it needs images of every class, as many of each: {len(model.classes)} classes, at "
+            f"least {_FEWEST} images (information_images)"
+        )
     parts = [
         stage.kept(
             f"information-{number}",
@@ -130,7 +134,7 @@ def _informed(stage: ImageStage, number: int, first: int, finals: NDArray[np.flo
     errors, gaps = np.zeros((2, len(x), len(times)))
     for place, time in enumerate(times):
         noised = _noised(model, x, time, drawing)
-        # The noise in the state, that which the image itself still carries counted.
+        # The finished image counts as clean: the little noise it carries is part of the data.
         truth = (noised - math.sqrt(model.levels[time]) * x) / math.sqrt(1 - model.levels[time])
         told = [model.predicted(noised, time, of).noise for of in (None, labels)]
         free, asked = ((truth - one).double().flatten(1).square().sum(1) for one in told)
@@ -188,7 +192,7 @@ def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavaila
         before=np.concatenate([part["before"] for part in parts]),
         after=np.concatenate([part["after"] for part in parts], 1),
         correlation=np.concatenate([part["correlation"] for part in parts], 1),
-        unrelated=np.concatenate([part["unrelated"] for part in parts]),
+        unrelated=_unrelated(np.sum([part["directions"] for part in parts], axis=0), len(finals)),
         shown=parts[0]["shown"],
     )
 
@@ -217,26 +221,28 @@ def _turned(
         "before": stage.read(x),
         "after": np.stack(after),
         "correlation": np.stack(alike),
-        "unrelated": np.full(len(x), _unrelated(before)),
+        "directions": _unit(before).sum(0).cpu().numpy(),
         "shown": torch.stack(shown).float().cpu().numpy(),
     }
 
 
-def _correlations(first: Tensor, second: Tensor) -> NDArray[np.float64]:
-    """Correlation of each pair of images over their values; NaN for an image of one value."""
-    one, two = (x.double().flatten(1) for x in (first, second))
-    one, two = (x - x.mean(1, keepdim=True) for x in (one, two))
-    size = one.norm(dim=1) * two.norm(dim=1)
-    found: NDArray[np.float64] = ((one * two).sum(1) / size).cpu().numpy()
+def _unit(images: Tensor) -> Tensor:
+    """Images as centred vectors of length 1; NaN for an image of one value."""
+    x = images.double().flatten(1)
+    x = x - x.mean(1, keepdim=True)
+    found: Tensor = x / x.norm(dim=1, keepdim=True)
     return found
 
 
-def _unrelated(images: Tensor) -> float:
-    """Mean correlation over all pairs of different images; NaN for a single one."""
-    x = images.double().flatten(1)
-    x = x - x.mean(1, keepdim=True)
-    unit, n = x / x.norm(dim=1, keepdim=True), len(x)
-    return float((unit.sum(0).square().sum() - n) / (n * (n - 1))) if n > 1 else math.nan
+def _correlations(first: Tensor, second: Tensor) -> NDArray[np.float64]:
+    """Correlation of each pair of images over their values."""
+    found: NDArray[np.float64] = (_unit(first) * _unit(second)).sum(1).cpu().numpy()
+    return found
+
+
+def _unrelated(total: NDArray[np.float64], n: int) -> float:
+    """Mean correlation over all pairs of n different images, from the sum of their directions."""
+    return float((total @ total - n) / (n * (n - 1))) if n > 1 else math.nan
 
 
 def _small(images: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.nets import bundled_encoder, bundled_path
 from flowscope.records import Unavailable
 from flowscope.runs.encoders import ImageInput
-from flowscope.runs.loading import load
+from flowscope.runs.loading import load, weight_hash
 
 __all__ = ["Reader", "reader_mark", "reader_of"]
 
@@ -75,6 +75,7 @@ class _Classifier:
 
     def __init__(self, model: Any, processor: Any) -> None:
         self._model, self._input = model, ImageInput(model, processor)
+        self.mark = f"{weight_hash(model)} {vars(self._input)}"
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
@@ -90,7 +91,7 @@ class _Classifier:
 def reader_mark(
     reader: Reader | Unavailable, shape: tuple[int, int, int], device: torch.device
 ) -> str:
-    """What tells readers apart: the classes of eight fixed images.
+    """What tells readers apart: weights, or the code of a function; and its answers on noise.
 
     Raises
     ------
@@ -106,4 +107,6 @@ def reader_mark(
         raise InvalidInputError(
             f"A reader must give one whole number an image, [8] for 8 images; got {told}."
         )
-    return " ".join(str(int(number)) for number in found)
+    code = getattr(reader, "__code__", None)
+    own = getattr(reader, "mark", "" if code is None else f"{code.co_code.hex()} {code.co_consts}")
+    return " ".join([*(str(int(number)) for number in found), own])

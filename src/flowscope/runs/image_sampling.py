@@ -136,6 +136,7 @@ def marched(
                 after=after,
             )
             states[i] = after
+            del told[i]
 
 
 def _predicted(
@@ -146,7 +147,12 @@ def _predicted(
         return {}
     asked = None if labels is None else labels.repeat(len(leaving))
     found = model.predicted(torch.cat([x for _, x in leaving]), time, asked)
-    clean, noise = found.clean.chunk(len(leaving)), found.noise.chunk(len(leaving))
+    if len(leaving) == 1:
+        return {leaving[0][0]: found}
+    # Own memory each: a coarse track would else keep the predictions of all others alive.
+    clean, noise = (
+        [part.clone() for part in x.chunk(len(leaving))] for x in (found.clean, found.noise)
+    )
     return {i: Prediction(clean=clean[k], noise=noise[k]) for k, (i, _) in enumerate(leaving)}
 
 

@@ -64,12 +64,13 @@ class ImageStage:
         return torch.Generator().manual_seed(state >> 1)
 
     def labels(self, rows: slice) -> Tensor | None:
-        """Classes of some images, each class in turn; None when none is asked for."""
+        """Classes of some images, all in turn in an order of the seed; None when none is asked."""
         if not (self.asked and self.model.classes):
             return None
-        return torch.arange(rows.start, rows.stop, device=self.model.device) % len(
-            self.model.classes
-        )
+        known = len(self.model.classes)
+        order = np.random.default_rng(self.config.seed).permutation(known)
+        found = torch.from_numpy(order[np.arange(rows.start, rows.stop) % known])
+        return found.to(self.model.device)
 
     def marched(
         self,

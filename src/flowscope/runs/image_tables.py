@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _LEVEL = 0.95
+_OVERLAP = 1e-3
 _NAMES = {0.0: "ode", 1.0: "sde"}
 
 Rows = list[dict[str, Any]]
@@ -207,8 +208,11 @@ def information_table(
 
 
 def _exact(model: ImageModel, time: int, closed_form: Any) -> float:
-    """A closed form of the mixture; NaN for a learned model."""
-    if not isinstance(model, MixtureModel):
+    """A closed form of the mixture; NaN for a learned model, and where its arms overlap.
+
+    The closed forms are of the arm that a point belongs to; classes are read by the side it is on.
+    """
+    if not isinstance(model, MixtureModel) or norm.sf(model.mu / math.sqrt(model.s2)) > _OVERLAP:
         return math.nan
     return float(closed_form(unit_clock(model.levels[time]), model.mu, model.s2))
 
@@ -217,7 +221,9 @@ def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
     """Share of images that come back as what they were, by the time they were noised to."""
     rows: Rows = []
     known = bool((turns.before >= 0).all())
-    shares = np.unique(turns.before, return_counts=True)[1] / len(turns.before)
+    n = len(turns.before)
+    counts = np.unique(turns.before, return_counts=True)[1]
+    chance = float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else math.nan
     for k, (time, steps) in enumerate(zip(turns.times, turns.steps, strict=True)):
         same = _share(turns.after[k] == turns.before) if known else (math.nan,) * 3
         alike = turns.correlation[k][np.isfinite(turns.correlation[k])]
@@ -229,8 +235,8 @@ def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
                 "steps": steps,
                 **dict(zip(("same_class", "low", "high"), same, strict=True)),
                 "exact": _exact(model, time, mixture_u_turn),
-                "chance": float((shares**2).sum()) if known else math.nan,
-                "correlation_chance": float(np.nanmean(turns.unrelated)),
+                "chance": chance if known else math.nan,
+                "correlation_chance": turns.unrelated,
                 "entropy_at_least": -math.log(max(same[0], 1e-12)) if known else math.nan,
                 **dict(
                     zip(

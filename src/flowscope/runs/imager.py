@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from flowscope.evidence import judge_gradient, judge_order, judge_parity
+from flowscope.evidence import judge_gradient, judge_order, judge_parity, not_measured
 from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
+from flowscope.records.files import remove_file
 from flowscope.runs.auditor import Progress
 from flowscope.runs.config import ImageConfig
 from flowscope.runs.counting import Counter
@@ -52,11 +53,15 @@ from flowscope.runs.image_tables import (
 from flowscope.runs.measuring import refuse_broken_weights
 from flowscope.runs.writing import Origin, RunWriter, manifest_of, own_folder
 
-__all__ = ["DECIDING", "Imager"]
+__all__ = ["DECIDING", "PREDICTION", "Imager"]
 
 DECIDING = "square"
 """The observable whose slope is judged."""
 
+PREDICTION = "output and noise at the last time"
+"""Name of the measurement that tells a predictor of noise from others."""
+
+_GUIDED = "a guided field is the score of no law, so that flow and SDE need not agree, nor it turn"
 _AFTERWARDS = ("resamples", "draws", "rotation_degree", "out", "device")
 
 
@@ -123,9 +128,11 @@ class Imager:
             return
         refuse_broken_weights(model.denoiser.loaded.model)
         alike = refuse_other_prediction(model, torch.Generator().manual_seed(self._config.seed))
+        if model.denoiser.schedule["prediction_type"] != "epsilon":
+            return
         self._writer.note(
             Measurement(
-                name="output and noise at the last time",
+                name=PREDICTION,
                 values=np.asarray(alike),
                 unit="1",
                 n=8,
@@ -164,6 +171,9 @@ class Imager:
         self._writer.put("smoothness", smoothness)
         self._writer.put("paths", whole)
         self._writer.run.write_arrays("samples", {"images": paths.shown})
+        if config.guidance != 1:
+            claim = "the probability flow and the SDE share their marginals"
+            return paths, not_measured("I1", claim, _GUIDED)
         return paths, judge_parity(table, found.tv_p_overall, seed=config.seed)
 
     def _rotation(self, paths: PathRuns) -> Verdict:
@@ -175,7 +185,9 @@ class Imager:
             self._writer.put("rotation", table)
         else:
             self._writer.note(Measurement.abstained("rotation", "it was switched off"))
-        return judge_gradient(table, interval, seed=config.seed)
+        if config.guidance != 1:
+            return not_measured("I3", "the learned score is a gradient", _GUIDED)
+        return judge_gradient(table, interval, degree=config.rotation_degree, seed=config.seed)
 
     def _classes(self, paths: PathRuns) -> None:
         config, model = self._config, self._model
@@ -194,6 +206,7 @@ class Imager:
         counter.finish()
         if isinstance(turns, Unavailable):
             self._writer.note(Measurement.abstained("uturn", turns.reason))
+            remove_file(self._writer.run.folder / "arrays" / "uturn_strip.safetensors")
             return
         self._writer.put("uturn", uturn_table(turns, model))
         times = [0, *turns.times]
@@ -231,7 +244,10 @@ def _content_hash(model: ImageModel, reader: Reader | Unavailable, config: Image
         marks["reader"] = reader_mark(reader, image_shape(model.denoiser), model.device)
     else:
         assert isinstance(model, MixtureModel)
+        drawing = torch.Generator().manual_seed(0)
+        told = model.predicted(model.start(4, drawing), len(model.levels) // 2, None).noise
         marks = {"mixture": [model.mu, model.s2, model.side, model.times]}
+        marks["predicts"] = [f"{float(x):.8g}" for x in told.flatten()]  # subclasses may differ
         marks["versions"] = {k: str(v) for k, v in library_versions().items()}
     marks["settings"] = config.model_dump(mode="json", exclude=set(_AFTERWARDS))
     return hashlib.sha256(json.dumps(marks, sort_keys=True).encode()).hexdigest()

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from flowscope.nets import bundled_path
 from flowscope.runs.batches import Prompts, packaged_texts, prompts_of, read_texts
 from flowscope.runs.config import ReadingConfig
+from flowscope.runs.dtypes import named_dtype
 from flowscope.runs.loading import Loaded, load
 
 __all__ = ["chosen_texts", "loaded_model", "prepared"]
@@ -30,9 +29,7 @@ def loaded_model(source: Any, config: ReadingConfig, tokenizer: Any) -> Loaded:
         return source
     if source is None:
         source = bundled_path()
-    # Half precision is slow on a CPU, and its rounding would be read as motion.
-    on_cpu = config.device in (None, "cpu")
-    dtype = getattr(torch, config.dtype) if config.dtype else torch.float32 if on_cpu else None
+    dtype = named_dtype(config.dtype, config.device)
     in_memory = not isinstance(source, (str, Path))
     placed: dict[str, Any] = {} if in_memory else {"device": config.device, "dtype": dtype}
     return load(

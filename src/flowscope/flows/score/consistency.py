@@ -26,6 +26,8 @@ H_b = Σ(∇φ·s + Δφ) and G_b, θ̂ = G⁻¹m, the residuals ν_b = H_b − 
 
 leaves out the products of a group with itself: the mean of m₁ᵀG⁻¹m₂ over all ways of taking m₁ and
 m₂ from different halves of the groups. It is unbiased for noise and may be below zero.
+With few groups a function (three or so) it is not quite, and its p value is too small there; the
+interval covers.
 """
 
 import math
