@@ -47,13 +47,14 @@ def exact_slope(lam, integrator, steps=LARGE["doubling"]):
 @pytest.fixture(scope="module")
 def euler(tmp_path_factory):
     torch.set_num_threads(1)
-    return fs.image("mixture", integrator="euler", out=tmp_path_factory.mktemp("e") / "r", **LARGE)
+    return fs.image("mixture", out=tmp_path_factory.mktemp("e") / "r", **LARGE)
 
 
 @pytest.fixture(scope="module")
 def ddim(tmp_path_factory):
     torch.set_num_threads(1)
     small = {"images": 2048, "uturn_images": 64, "information_images": 64, "draws": 399}
+    small["integrator"] = "ddim"
     return fs.image("mixture", out=tmp_path_factory.mktemp("d") / "r", **{**LARGE, **small})
 
 
@@ -69,6 +70,12 @@ def test_the_error_falls_at_first_order(euler, sampler, observable):
     assert slopes(euler)[sampler, observable] == pytest.approx(-1, abs=0.05)
     lam = 0.0 if sampler == "ode" else 1.0
     assert exact_slope(lam, "euler") == pytest.approx(-1, abs=0.01)
+
+
+def test_a_mixture_takes_the_steps_of_the_theory_unless_told_otherwise(euler, ddim):
+    for found, integrator in ((euler, "euler"), (ddim, "ddim")):
+        assert found.run.read_manifest().config_resolved["integrator"] == integrator
+    assert {v.name: v.decision for v in euler.verdicts}["I2"] == "holds"
 
 
 def test_an_error_of_zero_by_symmetry_is_not_given_a_slope(euler):
@@ -142,6 +149,7 @@ def test_a_wrong_score_is_seen(tmp_path):
 
     found = fs.image(
         Wrong(), out=tmp_path / "r", images=512, steps=40, family_images=256, doubling=(8, 16),
+        integrator="ddim",
         rotation_times=2, uturn_images=0, information_images=0, resamples=100, draws=99, batch=512,
     )  # fmt: skip
     first = found.rotation.iloc[0]

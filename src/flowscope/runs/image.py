@@ -35,9 +35,10 @@ _MIXTURE = {
     "family_images": 2048,
     "information_images": 2048,
     "uturn_images": 4096,
-    "steps": 100,
-    "doubling": (50, 100, 200, 400),
+    "steps": 200,
+    "doubling": (200, 400, 800, 1600),
     "batch": 2048,
+    "integrator": "euler",  # whose order shows at these numbers of steps; that of DDPM's does not
 }
 
 
