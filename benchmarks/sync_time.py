@@ -9,38 +9,39 @@ import json
 import resource
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.audit_time import Stages
 from benchmarks.machine import described
 from flowscope.runs import SyncConfig, sync_of
 
-RESULTS = Path(__file__).parent / "results" / "sync_time.json"
+RESULTS = Path(__file__).parent / "results"
 
 
-def main() -> None:
+def timed(command: str, config: type[Any], job: Callable[..., Any], sizes: Sequence[str]) -> None:
+    """Run a command as if it had no arguments, write its report, keep where the time went."""
     with tempfile.TemporaryDirectory() as folder:
         stages, start = Stages(), time.perf_counter()
-        config = SyncConfig.resolved({"out": folder})
-        found = sync_of(config, stages)
+        settings = config.resolved({"out": folder})
+        found = job(settings, stages)
         stages("report", 0, 1)
         found.report()
         stages.end()
         total = time.perf_counter() - start
     entry = {
-        "pairs": config.pairs,
-        "steps": config.steps,
-        "couplings": config.couplings,
+        **{name: getattr(settings, name) for name in sizes},
         "seconds": round(total, 1),
         "stages": {stage: round(s, 1) for stage, s in stages.seconds.items()},
         "peak_resident_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "machine": described(),
     }
-    RESULTS.write_text(json.dumps(entry, indent=2) + "\n")
+    (RESULTS / f"{command}_time.json").write_text(json.dumps(entry, indent=2) + "\n")
     print(f"{total:.0f} s, {entry['peak_resident_mb']} MB")
     for stage, seconds in entry["stages"].items():
         print(f"  {stage:<14} {seconds:7.1f} s  {seconds / total:5.0%}")
 
 
 if __name__ == "__main__":
-    main()
+    timed("sync", SyncConfig, sync_of, ("pairs", "steps", "couplings"))
