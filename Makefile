@@ -48,6 +48,9 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.replica_null
 	$(BIN)/python -m benchmarks.replica_mixture
 	$(BIN)/python -m benchmarks.sync_time
+	$(BIN)/python -m benchmarks.image_time
+	$(BIN)/python -m benchmarks.image_null --out benchmarks/results/image_null.txt
+	$(BIN)/python -m benchmarks.image_anchor --out benchmarks/results/image_anchor.txt
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'
