@@ -2,7 +2,6 @@
 
 from flowscope.evidence.adequacy import judge_adequacy
 from flowscope.evidence.bootstrap import (
-    Estimate,
     mean_over_prompts,
     median_over_prompts,
     percentile_interval,
@@ -11,7 +10,6 @@ from flowscope.evidence.bootstrap import (
 )
 from flowscope.evidence.curvature import judge_curvature
 from flowscope.evidence.gates import (
-    VARIATION_THRESHOLD,
     SegmentEvidence,
     judge_locking,
     judge_variation,
@@ -23,8 +21,6 @@ from flowscope.evidence.replicas import judge_commitment_order, judge_internal_g
 from flowscope.evidence.rotation import judge_rotation
 
 __all__ = [
-    "VARIATION_THRESHOLD",
-    "Estimate",
     "Reference",
     "SegmentEvidence",
     "judge_adequacy",

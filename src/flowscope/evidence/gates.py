@@ -14,14 +14,12 @@ from typing import Literal
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = [
-    "VARIATION_THRESHOLD",
     "SegmentEvidence",
     "judge_locking",
     "judge_variation",
     "not_measured",
 ]
 
-VARIATION_THRESHOLD = 0.15
 _NO_INTERVAL = Unavailable("a control has no interval")
 
 
