@@ -1,0 +1,170 @@
+"""An instrument as data: what it takes, what it measures, what it claims. The engine does the rest.
+
+``measure``, ``judge``, ``prepare`` and the like are *references*, ``"module.name"`` below the
+package that declares them (``home=__name__``). The engine resolves a reference when it is needed,
+so that importing an instrument loads neither torch nor mathematics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flowscope.lab.claim import Claim, Table
+
+if TYPE_CHECKING:
+    from flowscope.lab.config import Config
+    from flowscope.lab.study import Study
+
+__all__ = ["Argument", "Instrument", "Stage", "resolved_reference"]
+
+
+def resolved_reference(home: str, reference: str) -> Any:
+    """Object that ``"module.name"`` names below the package ``home``.
+
+    Raises
+    ------
+    ImportError
+        There is no such module or no such name in it.
+    """
+    module, _, name = reference.rpartition(".")
+    place = import_module(f"{home}.{module}" if module else home)
+    try:
+        return getattr(place, name)
+    except AttributeError:
+        raise ImportError(f"{place.__name__} has no {name!r}, which {home} refers to.") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """An object that ``fs.INSTRUMENT(...)`` takes and a command line cannot.
+
+    Attributes
+    ----------
+    name, help
+        Its name and what it is, for the docstring.
+    annotation
+        Its type as written in the generated stub.
+    default
+        Value when the caller gives nothing.
+    positional
+        Whether it may be given by position.
+    setting
+        Name of the setting that records it when it is a string or a path; empty if none does.
+    """
+
+    name: str
+    help: str
+    annotation: str = "Any"
+    default: Any = None
+    positional: bool = False
+    setting: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One diagnostic of an instrument.
+
+    Attributes
+    ----------
+    name, home
+        Its name, and the package below which its references lie.
+    measure
+        Reference to a function of the bench that may run the model and leaves tables, notes and
+        shards.
+    judge
+        Reference to a function of the bench that returns the verdicts on the claims.
+    claims
+        What the judge decides. If the stage abstains, every claim abstains for the same reason.
+    needs
+        Claims of earlier stages that must hold; otherwise the stage abstains and says so.
+    tables
+        What it writes.
+    settings
+        Settings that decide the content of its shards. A setting that is not named here can change
+        without making a finished shard invalid.
+    """
+
+    name: str
+    home: str
+    measure: str
+    judge: str = ""
+    claims: tuple[Claim, ...] = ()
+    needs: tuple[Claim, ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
+
+    def resolve(self, reference: str) -> Any:
+        """Object of a reference."""
+        return resolved_reference(self.home, reference)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instrument:
+    """A command, a function of ``flowscope``, a page and a kind of run folder.
+
+    Attributes
+    ----------
+    name, home
+        Name of the command and of the function; the package that declares the instrument.
+    config
+        Settings, as a pydantic model whose docstring is the help of the command.
+    prepare
+        Reference to ``(config, given) -> (config, subject)``: loads what is measured and refuses
+        what cannot be. ``given`` maps names of ``arguments`` to objects.
+    stages
+        The diagnostics, in the order in which they run.
+    arguments
+        Objects that the function takes beside its settings.
+    identity
+        Settings that decide the run: two runs that differ only in others share a folder by default
+        and reuse each other's shards.
+    result, page, headline
+        References to the class of its results, to the `flowscope.report.Page` that shows a run, and
+        to the function that prints the result's document in a terminal.
+    compare
+        Reference to a function of two runs that returns what changed; empty if there is none.
+    main_table
+        The table that a user compares by hand where ``compare`` is empty.
+    arrays
+        Arrays beside the tables that the page shows.
+    studies
+        References to the studies of this instrument.
+    """
+
+    name: str
+    home: str
+    config: type[Config]
+    prepare: str
+    stages: tuple[Stage, ...]
+    result: str
+    page: str
+    headline: str
+    main_table: str
+    arguments: tuple[Argument, ...] = ()
+    identity: tuple[str, ...] = ()
+    compare: str = ""
+    arrays: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+
+    def resolve(self, reference: str) -> Any:
+        """Object of a reference."""
+        return resolved_reference(self.home, reference)
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """Claims of all stages."""
+        return tuple(claim for stage in self.stages for claim in stage.claims)
+
+    @cached_property
+    def tables(self) -> Mapping[str, Table]:
+        """Tables of all stages."""
+        return {name: table for stage in self.stages for name, table in stage.tables.items()}
+
+    def study(self, reference: str) -> Study:
+        """One of its studies."""
+        study: Study = self.resolve(reference)
+        return study
