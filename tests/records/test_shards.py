@@ -10,7 +10,8 @@ from tests.records.faults import killed_at
 from tests.records.strategies import CONFIGS, WORDS, arrays, portrait
 
 from flowscope.errors import InvalidInputError, RecordError
-from flowscope.records import Manifest, Run, ShardKey, fingerprint
+from flowscope.records import Manifest, Run, ShardKey, fingerprint, shards
+from flowscope.records.files import read_file
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 HERE = fingerprint({"temperature": 1.0})
@@ -57,7 +58,9 @@ def test_a_killed_run_resumes_with_only_the_missing_shards_absent(run):
     os.waitpid(child, 0)
     assert killed_at(3, lambda: write(run, 5))
     again = Run.open(run.folder)
-    assert [again.shard_done(key(k)) for k in range(8)] == [True] * 5 + [False] * 3
+    finished = [True] * 5 + [False] * 3
+    assert [again.shard_done(key(k)) for k in range(8)] == finished
+    assert [again.find_shard(key(k)) is not None for k in range(8)] == finished
     for k in range(5, 8):
         write(again, k)
     assert [shard.name for shard in again.shards()] == [str(k) for k in range(8)]
@@ -67,6 +70,7 @@ def test_a_killed_run_resumes_with_only_the_missing_shards_absent(run):
 def test_a_shard_of_another_configuration_is_absent_and_said(run):
     run.write_shard(key("0", ELSEWHERE), {"x": np.zeros(1)}, {})
     assert not run.shard_done(key("0"))
+    assert run.find_shard(key("0")) is None
     with pytest.raises(
         RecordError, match=f"there is one of fingerprint {ELSEWHERE}, made under another"
     ):
@@ -79,17 +83,75 @@ def test_a_shard_of_another_configuration_is_absent_and_said(run):
     assert {shard.fingerprint for shard in run.shards()} == {HERE, ELSEWHERE}
 
 
-def test_a_damaged_or_renamed_shard_is_not_taken_for_done(run):
-    path = run.write_shard(key("0"), {"x": np.zeros(9)}, {})
-    path.rename(path.with_name(key("1").file))
-    with pytest.raises(RecordError, match=r"holds shard 0 of fingerprint .*: it was renamed"):
-        run.shard_done(key("1"))
-    path = run.write_shard(key("0"), {"x": np.zeros(9)}, {})
+def test_a_resume_reads_a_finished_shard_once(run, monkeypatch):
+    write(run, 0)
+    reads = count_reads(monkeypatch)
+    assert run.shard_done(key(0))
+    assert reads == []
+    assert run.read_shard(key(0)).arrays["x"][0] == 0
+    assert len(reads) == 1
+    assert not run.shard_done(key(1))
+    assert len(reads) == 1
+
+
+def test_finding_a_shard_reads_it_once(run, monkeypatch):
+    write(run, 0)
+    reads = count_reads(monkeypatch)
+    assert portrait(run.find_shard(key(0))) == portrait(run.read_shard(key(0)))
+    assert len(reads) == 2
+    assert run.find_shard(key(1)) is None
+    assert len(reads) == 2
+
+
+def count_reads(monkeypatch):
+    reads = []
+    monkeypatch.setattr(shards, "read_file", lambda path: reads.append(path) or read_file(path))
+    return reads
+
+
+def flip_a_bit(path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RecordError, match=r"0--.* is damaged: its recorded sha256 is"):
-        run.shard_done(key("0"))
+
+
+def cut_in_half(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def put_another_shard_there(path):
+    other = key("other").file
+    path.with_name(other).rename(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (flip_a_bit, r"0--.* is damaged: its recorded sha256 is"),
+        (cut_in_half, r"0--.* is damaged or no flowscope file"),
+        (put_another_shard_there, r"holds shard other of fingerprint .*: it was renamed"),
+    ],
+)
+def test_a_damaged_or_renamed_shard_is_remade_never_trusted(run, spoil, message):
+    path = run.write_shard(key(0), {"x": np.zeros(9)}, {})
+    run.write_shard(key("other"), {"x": np.ones(9)}, {})
+    spoil(path)
+    with pytest.raises(RecordError, match=message):
+        run.read_shard(key(0))
+    assert run.find_shard(key(0)) is None
+    write(run, 0)
+    assert run.find_shard(key(0)).meta["k"] == 0
+
+
+def test_a_shard_that_cannot_be_read_is_not_taken_for_absent(run, monkeypatch):
+    write(run, 0)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    with pytest.raises(RecordError, match="should be a readable file, found: Permission denied"):
+        run.find_shard(key(0))
 
 
 def test_other_files_in_the_folder_are_no_shards(run):
@@ -150,7 +212,6 @@ def test_writers_of_one_shard_leave_one_of_them_whole(run):
     for worker in workers:
         worker.start()
     while any(worker.is_alive() for worker in workers):
-        if run.shard_done(key("0")):
-            shard = run.read_shard(key("0"))
+        if (shard := run.find_shard(key("0"))) is not None:
             assert set(shard.arrays["x"]) == {shard.meta["k"]}
     assert [worker.exitcode for worker in workers] == [0] * 4

@@ -190,17 +190,15 @@ class Run(Record):
         return ledger.read_ledger(self.folder, "verdicts")
 
     def shard_done(self, key: ShardKey) -> bool:
-        """Whether the shard is there, whole; one of another fingerprint does not count.
+        """Whether there is a file of that shard; its content is verified when it is read."""
+        return is_file(self.folder / "shards" / key.file)
 
-        Raises
-        ------
-        RecordError
-            It is there and was changed since it was written.
+    def find_shard(self, key: ShardKey) -> Shard | None:
+        """Return the shard of that key, verified, or None: absent, damaged or renamed.
+
+        For resuming: the shard that is None is made again, and writing it replaces the file.
         """
-        if not is_file(self.folder / "shards" / key.file):
-            return False
-        self.read_shard(key)
-        return True
+        return shards.find_shard(self.folder / "shards", key)
 
     def write_shard(
         self, key: ShardKey, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any]
@@ -210,7 +208,7 @@ class Run(Record):
         return shards.write_shard(self.folder / "shards", shard)
 
     def read_shard(self, key: ShardKey) -> Shard:
-        """Return the shard of that key, verified."""
+        """Return the shard of that key, verified; a damaged one is an error."""
         return shards.read_shard(self.folder / "shards", key)
 
     def shards(self) -> tuple[ShardKey, ...]:

@@ -22,7 +22,7 @@ from flowscope.records.documents import frozen_json, revived
 from flowscope.records.files import checked_name, is_file, read_file, write_file
 from flowscope.records.frozen import Record, frozen_array
 
-__all__ = ["Shard", "ShardKey", "read_shard", "shard_keys", "write_shard"]
+__all__ = ["Shard", "ShardKey", "find_shard", "read_shard", "shard_keys", "write_shard"]
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{8,64}")
 
@@ -100,7 +100,32 @@ def read_shard(folder: Path, key: ShardKey) -> Shard:
     path = folder / key.file
     if not is_file(path):
         raise _absent(folder, key)
-    arrays, note = bytes_to_arrays(read_file(path), "shard", path)
+    return _verified(read_file(path), key, path)
+
+
+def find_shard(folder: Path, key: ShardKey) -> Shard | None:
+    """Shard of this key, verified, or None where there is no whole one.
+
+    A damaged or renamed file counts as absent: the shard is made again and replaces it. The
+    file is read once.
+
+    Raises
+    ------
+    RecordError
+        There is a file and it cannot be read.
+    """
+    path = folder / key.file
+    if not is_file(path):
+        return None
+    content = read_file(path)
+    try:
+        return _verified(content, key, path)
+    except RecordError:
+        return None
+
+
+def _verified(content: bytes, key: ShardKey, path: Path) -> Shard:
+    arrays, note = bytes_to_arrays(content, "shard", path)
     if (note["name"], note["fingerprint"]) != (key.name, key.fingerprint):
         raise RecordError(
             f"{path} holds shard {note['name']} of fingerprint {note['fingerprint']}: it was "
