@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowscope.nets import bundled_path
-from flowscope.probes.live_block import live_block
+from flowscope.probes.block_callable import live_block
 from flowscope.replica import (
     Propagator,
     commitment_time,

@@ -7,7 +7,7 @@ from tests import models
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
-from flowscope.probes.live_block import live_block
+from flowscope.probes.block_callable import live_block
 from flowscope.replica import Propagator, coupled_attention
 
 COUPLINGS = [0.0, 0.3, 1.0]

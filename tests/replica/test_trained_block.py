@@ -5,7 +5,7 @@ import torch
 
 from flowscope.levers import couple
 from flowscope.nets import bundled_path
-from flowscope.probes.live_block import live_block
+from flowscope.probes.block_callable import live_block
 from flowscope.replica import Propagator
 from flowscope.runs import load
 from flowscope.runs.denoiser import denoiser_of

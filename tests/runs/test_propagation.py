@@ -14,7 +14,7 @@ from tests import models
 import flowscope.runs.propagation as stage
 from flowscope.nets import bundled_path
 from flowscope.probes import DifferenceProbe
-from flowscope.probes.live_block import live_block
+from flowscope.probes.block_callable import live_block
 from flowscope.records import Manifest, Run, Unavailable
 from flowscope.replica import (
     Propagator,

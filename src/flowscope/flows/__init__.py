@@ -5,7 +5,6 @@ The depth path itself (steps, variation, segments) is here. `drift` estimates ve
 into transport and rotation; their main functions are here too.
 """
 
-from flowscope.flows import drift, hodge, sampling, score
 from flowscope.flows.detector import Detection, JumpDetector
 from flowscope.flows.drift import (
     drift_sample,
@@ -54,12 +53,10 @@ __all__ = [
     "StepStatistics",
     "centred_gram",
     "concentration",
-    "drift",
     "drift_sample",
     "family_drift",
     "fit_denoising_score",
     "grid_rotation",
-    "hodge",
     "joined",
     "jump_report",
     "line_relative_variation",
@@ -74,8 +71,6 @@ __all__ = [
     "relative_variation",
     "ridge_drift",
     "rotation",
-    "sampling",
-    "score",
     "score_error",
     "score_to_velocity",
     "sde_path",

@@ -1,6 +1,7 @@
 """MEASURE: model streams in, mergeable tables of scalars out."""
 
 from flowscope.probes.attention import AttentionEntropyProbe
+from flowscope.probes.block_callable import LiveBlock, live_block
 from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
 from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
@@ -10,7 +11,6 @@ from flowscope.probes.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.geometry import GeometryProbe
 from flowscope.probes.hidden import HiddenProbe
 from flowscope.probes.inputs import AttentionInputs
-from flowscope.probes.live_block import LiveBlock, live_block
 from flowscope.probes.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.response import Setting, altered, attention_output

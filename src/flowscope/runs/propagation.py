@@ -38,7 +38,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.levers import couple
 from flowscope.probes import Arrays
-from flowscope.probes.live_block import live_block
+from flowscope.probes.block_callable import live_block
 from flowscope.records import Run, ShardKey, Unavailable
 from flowscope.replica import (
     Propagator,
