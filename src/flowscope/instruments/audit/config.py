@@ -1,0 +1,59 @@
+"""Settings of the depth audit."""
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat
+
+from flowscope.lab.config import ReadingConfig, setting
+
+__all__ = ["AuditConfig"]
+
+
+class AuditConfig(ReadingConfig):
+    """Show where along depth a model moves its probability mass, and where it has decided.
+
+    Writes a run folder with tables, the verdicts P0 to P4 and report.html. A run that was
+    interrupted is resumed by the same command.
+    """
+
+    threshold: float = setting(
+        0.15, "Relative variation of a segment of layers up to which P0 holds", gt=0
+    )
+    curvature_pairs: int = setting(
+        4, "Pairs of attention rows per prompt for P3; 0 leaves P3 out", ge=0
+    )
+    temperatures: tuple[PositiveFloat, ...] = setting(
+        (0.5, 0.71, 1.41, 2.0),
+        "Factors on the temperature of attention that P3 sweeps beside 1; empty for no sweep",
+    )
+    key_norms: tuple[NonNegativeFloat, ...] = setting(
+        (0.0, 0.5, 1.5, 2.0),
+        "Factors on the norm of the keys that P3 sweeps beside 1; empty for no sweep",
+    )
+    evi_positions: int = setting(
+        4, "Tokens per prompt at which the EVI is checked along the output path; 0 for none", ge=0
+    )
+    evi_top: int = setting(8, "Outcomes of each layer that the check of the EVI includes", ge=2)
+    flow_positions: int = setting(
+        32,
+        "Tokens per prompt whose paths P1 and P4 use, fewer if prompts are many; 0 leaves both out",
+        ge=0,
+    )
+    flow_close: int = setting(
+        4, "Tokens per prompt compared as whole distributions in P1, at most 256 in all", ge=1
+    )
+    flow_rank: int = setting(64, "Principal coordinates of the logits in which drifts live", ge=2)
+    drift_features: Literal["plain", "rich"] = setting(
+        "plain", "Features of a drift; rich adds products of coordinates"
+    )
+    rotation_rank: int = setting(8, "Principal coordinates in which P4 measures rotation", ge=2)
+    rotation_layers: int = setting(10, "Central layers in which P4 measures rotation", ge=1)
+    rotation_degree: int = setting(
+        2,
+        "Degree of the polynomial fields of P4; rotation in finer patterns is not seen",
+        ge=1,
+        le=3,
+    )
+    rotation_resamples: int = setting(
+        1000, "Resamples of the prompts behind the intervals of P4", ge=20
+    )

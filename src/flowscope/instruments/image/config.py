@@ -1,0 +1,91 @@
+"""Settings of the comparison of a probability flow with its SDE."""
+
+from typing import Literal
+
+from flowscope.lab.config import Config, setting, shared_setting
+
+__all__ = ["SMALL_RUN", "ImageConfig"]
+
+SMALL_RUN = 512
+"""Images below which a run is called small: its intervals are wide."""
+
+
+class ImageConfig(Config):
+    """Compare the probability flow of a diffusion model with its SDE, and read its score.
+
+    Do flow and SDE share their marginals, does the error of sampling fall at first order, does the
+    learned score rotate, and when does an image decide its class? Writes a run folder with tables,
+    the verdicts I1 to I3 and report.html. A run that was interrupted is resumed by the same
+    command. The model 'mixture' is two Gaussians with their exact score. The defaults are a small
+    run (40 images): its intervals are wide.
+    """
+
+    model: str | None = setting(
+        None,
+        "A pipeline folder, a hub id, or 'mixture'",
+        argument=True,
+        unset="the bundled diffusion transformer",
+    )
+    scheduler: str | None = setting(
+        None, "Folder of the noise schedule", option=True, unset="that of the model"
+    )
+    reader: str | None = setting(
+        None,
+        "Folder of an image classifier that reads classes",
+        option=True,
+        unset="the bundled one for the bundled model",
+    )
+    images: int = setting(40, "Images whose paths are compared", option=True, ge=8)
+    steps: int = setting(16, "Reverse steps of a path", option=True, ge=4)
+    bins: int = setting(64, "Bins of a histogram of pixel values", option=True, ge=4)
+    doubling: tuple[int, ...] = setting(
+        (4, 8, 16),
+        "Numbers of steps, each run beside twice as many, for the error of sampling",
+        option=True,
+        metavar="K,K,…",
+        min_length=2,
+    )
+    family_images: int = setting(16, "Images on which the error of sampling is measured", ge=8)
+    lams: tuple[float, ...] = setting(
+        (0.0, 0.5, 1.0),
+        "Members λ of the family of samplers, from ODE (0) to SDE (1)",
+        option=True,
+        metavar="L,L,…",
+        min_length=1,
+    )
+    integrator: Literal["ddim", "euler"] = setting(
+        "ddim", "Formula of a reverse step; that of DDIM takes η = λ"
+    )
+    rank: int = setting(4, "Principal coordinates of the images in which the score is read", ge=2)
+    rotation_times: int = setting(
+        3, "Windows of steps in which rotation of the score is measured; 0 leaves it out", ge=0
+    )
+    rotation_images: int = setting(
+        2000, "Images, at most, on which rotation of the score is measured", ge=8
+    )
+    rotation_degree: int = setting(
+        2, "Degree of the polynomial fields; rotation in finer patterns is not seen", ge=1, le=3
+    )
+    information_images: int = setting(
+        20, "Images that show what a state knows of its class; 0 leaves this out", ge=0
+    )
+    uturn_images: int = setting(
+        12, "Images that are noised to a time and denoised again; 0 leaves this out", ge=0
+    )
+    uturn_times: int = setting(6, "Times to which images are noised", ge=1)
+    guidance: float = setting(
+        1.0, "Scale of classifier-free guidance; 1 is none", ge=0, allow_inf_nan=False
+    )
+    batch: int = setting(40, "Images in one pass through the model", ge=1)
+    resamples: int = setting(
+        1000, "Bootstrap resamples of the images behind all other intervals", ge=20
+    )
+    draws: int = setting(
+        999, "Resamples and swaps of the images behind the distances of histograms", ge=39
+    )
+    seed: int = setting(0, "Seed of the noise and of resampling", option=True)
+    out: str = shared_setting("out")
+    device: str | None = shared_setting("device")
+    dtype: str | None = shared_setting("dtype")
+    revision: str | None = shared_setting("revision")
+    trust_remote_code: bool = shared_setting("trust_remote_code")

@@ -1,0 +1,90 @@
+"""Settings of the synchronisation of coupled replicas."""
+
+from flowscope.lab.config import Config, setting, shared_setting
+
+__all__ = ["SMALL_RUN", "SyncConfig"]
+
+SMALL_RUN = 16
+"""Pairs below which a run is called small: its intervals are wide."""
+
+
+class SyncConfig(Config):
+    """Show when two coupled generations of a model commit, at which scale and in which layer.
+
+    Two replicas share their attention with strength g up to a step and are then let go. Writes a
+    run folder with commitment times, the internal gap beside its null, the verdicts R1 and R2, and
+    report.html. A run that was interrupted is resumed by the same command. The defaults are a small
+    run (8 pairs): its intervals are wide.
+    """
+
+    model: str | None = setting(
+        None,
+        "A pipeline folder or a hub id",
+        argument=True,
+        unset="the bundled diffusion transformer",
+    )
+    scheduler: str | None = setting(
+        None, "Folder of the noise schedule", option=True, unset="that of the model"
+    )
+    encoder: str | None = setting(
+        None,
+        "Folder of an image model whose features compare outcomes",
+        option=True,
+        unset="the bundled one",
+    )
+    labels: tuple[int, ...] = setting(
+        (0,), "Classes by number", option=True, metavar="N,N,…", min_length=1
+    )
+    pairs: int = setting(8, "Pairs of replicas per class", option=True, ge=4)
+    steps: int = setting(16, "Reverse steps of a generation", option=True, ge=6)
+    couplings: tuple[float, ...] = setting(
+        (0.1, 0.5, 1.0),
+        "Coupling strengths g in [0, 1]",
+        option=True,
+        metavar="G,G,…",
+        min_length=1,
+    )
+    interventions: int = setting(7, "Steps, evenly spaced, at which replicas are let go", ge=6)
+    sigma: float = setting(
+        1.0,
+        "Size of the difference at the start of a pair; 1 makes the replicas independent",
+        ge=0,
+        allow_inf_nan=False,
+    )
+    mode_sigma: float = setting(
+        0.3,
+        "Size of the difference at the start where the modes inside the model are read",
+        gt=0,
+        allow_inf_nan=False,
+    )
+    eta: float = setting(1.0, "Noise of a reverse step; 0 is DDIM, 1 is DDPM", ge=0, le=1)
+    guidance: float = setting(
+        1.0, "Scale of classifier-free guidance; 1 is none", ge=0, allow_inf_nan=False
+    )
+    coarse: int = setting(
+        0, "Side of the coarse image in pixels; 0 is a quarter of the image", ge=0
+    )
+    band: int = setting(
+        2, "Modes in the leading and in the trailing band; takes 4 pairs per mode", ge=1
+    )
+    kept: int = setting(
+        16, "Steps, evenly spaced, at which differences inside the model are read", ge=2
+    )
+    draws: int = setting(199, "Exchanges of pairs behind the null of the internal gap", ge=39)
+    propagation: bool = setting(True, "Whether the linear response of every block is measured")
+    propagation_steps: int = setting(
+        2, "Steps, evenly spaced, at which the linear response is measured", ge=2
+    )
+    propagation_states: int = setting(
+        1, "Symmetric trajectories on which the linear response is measured", ge=1
+    )
+    batch: int = setting(
+        64, "Pairs per pass while images are made; the modes take all pairs at once", ge=1
+    )
+    resamples: int = setting(1000, "Bootstrap resamples of the pairs behind each interval", ge=20)
+    seed: int = setting(0, "Seed of the noise and of resampling", option=True)
+    out: str = shared_setting("out")
+    device: str | None = shared_setting("device")
+    dtype: str | None = shared_setting("dtype")
+    revision: str | None = shared_setting("revision")
+    trust_remote_code: bool = shared_setting("trust_remote_code")

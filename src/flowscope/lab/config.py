@@ -1,0 +1,187 @@
+"""Settings: YAML or keywords in, checked values out, each with its description.
+
+An unknown name is refused with the nearest known one; ``--set a.b=c`` overrides one value.
+Nothing here imports torch, because ``flowscope --help`` reads these classes.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from flowscope.errors import InvalidInputError
+
+__all__ = ["Config", "ReadingConfig", "marks", "setting", "shared_setting"]
+
+_MARKS = ("option", "metavar", "argument", "unset")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    option: bool = False,
+    metavar: str | None = None,
+    argument: bool = False,
+    unset: str = "",
+    **constraints: Any,
+) -> Any:
+    """Field of a `Config` with its description.
+
+    Parameters
+    ----------
+    default
+        Value where none is given; ``...`` for a setting that must be given.
+    help
+        What the setting does and its unit: one sentence without a period at its end.
+    option
+        Whether the command has an option for it; every other setting goes through ``--set``.
+    metavar
+        What the help shows for its value, e.g. ``"G,G,…"``.
+    argument
+        Whether the command takes it by position.
+    unset
+        What happens when it is None, in words that finish "default: …".
+    **constraints
+        Bounds of its value, as `pydantic.Field` takes them.
+    """
+    given = {"option": option, "metavar": metavar, "argument": argument, "unset": unset}
+    shown: dict[str, Any] = {name: value for name, value in given.items() if value}
+    return Field(default, description=help, json_schema_extra=shown, **constraints)
+
+
+def marks(field: FieldInfo) -> Mapping[str, Any]:
+    """What `setting` says about a field beside its description and its bounds."""
+    extra = field.json_schema_extra
+    return (
+        {name: extra[name] for name in _MARKS if name in extra} if isinstance(extra, dict) else {}
+    )
+
+
+# Settings of several instruments. They are not fields of a common base, because a run folder lists
+# its settings in the order of the class, and these come last.
+_PLACED = "float32 on the CPU, elsewhere as stored"
+_SHARED: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "out": ("out", "Folder in which the run folder is made", {"option": True}),
+    "device": (None, "Device of the model, e.g. cuda:0", {"option": True, "unset": "the CPU"}),
+    "dtype": (None, "Precision of the weights", {"option": True, "unset": _PLACED}),
+    "revision": (None, "Branch, tag or commit of a hub id", {"unset": "the main branch"}),
+    "trust_remote_code": (False, "Whether Python code beside the weights may run", {}),
+}
+
+
+def shared_setting(name: str, **more: Any) -> Any:
+    """Field of several instruments: out, device, dtype, revision or trust_remote_code."""
+    default, help, given = _SHARED[name]
+    return setting(default, help, **given, **more)
+
+
+class Config(BaseModel):
+    """Base of all settings: frozen, no unknown names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    @classmethod
+    def resolved(
+        cls, given: dict[str, Any], overrides: Iterable[str] = (), file: Path | None = None
+    ) -> Self:
+        """Defaults, then the file, then what was given, then the ``a.b=c`` overrides.
+
+        Raises
+        ------
+        InvalidInputError
+            For an unknown name (the nearest is suggested), a value of the wrong type, an override
+            that is no assignment, or a file that is no YAML mapping.
+        """
+        values = _read(file) if file is not None else {}
+        values |= {name: value for name, value in given.items() if value is not None}
+        for assignment in overrides:
+            _assign(values, assignment)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise InvalidInputError(_sentence(cls, error)) from error
+
+
+class ReadingConfig(Config):
+    """Settings of an instrument that reads a model on texts: which model, which texts, how many."""
+
+    model: str | None = setting(
+        None,
+        "A folder, a hub id, or a .gguf file",
+        argument=True,
+        unset="the bundled language model",
+    )
+    text: str | None = setting(
+        None,
+        "A text file, a .jsonl of prompts, or - for standard input",
+        option=True,
+        unset="packaged prompts",
+    )
+    prompts: int = setting(64, "Number of prompts", option=True, ge=1)
+    tokens: int = setting(128, "Tokens read of each prompt", option=True, ge=2)
+    batch: int = setting(
+        8, "Prompts in one pass through the model; fewer if their logits exceed 256 MB", ge=1
+    )
+    resamples: int = setting(200, "Bootstrap resamples of the prompts behind each interval", ge=2)
+    seed: int = setting(0, "Seed of resampling and of the random-weights control", option=True)
+    controls: bool = setting(
+        True, "Whether controls are measured, e.g. the model at random weights"
+    )
+    control_prompts: int = setting(
+        8, "Prompts, the first ones, on which controls and changed models are read", ge=1
+    )
+    out: str = shared_setting("out")
+    device: str | None = shared_setting("device")
+    dtype: str | None = shared_setting("dtype")
+    revision: str | None = shared_setting("revision")
+    trust_remote_code: bool = shared_setting("trust_remote_code")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"The configuration {file} could not be read: {error}.") from error
+    except yaml.YAMLError as error:
+        raise InvalidInputError(f"{file} is not valid YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InvalidInputError(
+            f"{file} must hold a mapping of names to values; it holds a {type(content).__name__}."
+        )
+    return content
+
+
+def _assign(values: dict[str, Any], assignment: str) -> None:
+    path, equals, text = assignment.partition("=")
+    names = path.strip().split(".")
+    if not equals or not all(names):
+        raise InvalidInputError(f"--set takes name=value or group.name=value; got {assignment!r}.")
+    for name in names[:-1]:
+        inner = values.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise InvalidInputError(f"--set {assignment}: {name!r} holds a value, not a group.")
+        values = inner
+    try:
+        values[names[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInputError(f"--set {assignment}: the value is not valid YAML.") from error
+
+
+def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        names = list(cls.model_fields)
+        near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Known names: {', '.join(names)}."
+        return f"No setting is named {where!r}. {hint}"
+    if problem["type"] == "missing":
+        return f"The setting {where!r} is missing."
+    return f"The setting {where!r} is wrong: {problem['msg']}; got {problem['input']!r}."
