@@ -1,9 +1,12 @@
-"""P3 is judged by its interval against zero, beside permuted keys and random weights."""
+"""Contraction is judged by its interval against zero, beside permuted keys and random weights."""
 
 import pytest
 
 from flowscope.evidence import judge_curvature
+from flowscope.lab import Claim
 from flowscope.records import Interval, Measurement, Unavailable
+
+CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
 
 def number(value, low=None, high=None):
@@ -19,7 +22,9 @@ def judged(kappa, null, effect, fresh=0.97):
     between = Unavailable("none")
     if effect is not None:
         between = Interval(low=effect[0], high=effect[1], level=0.95, method="bootstrap")
-    return judge_curvature(kappa, null, between, heads=12, abstained=2, random_weights=fresh)
+    return judge_curvature(
+        kappa, null, between, claim=CLAIM, heads=12, abstained=2, random_weights=fresh
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 import pytest
 
 from flowscope.evidence import SegmentEvidence, judge_locking, judge_variation, not_measured
+from flowscope.lab import Claim
 from flowscope.records import Interval, Measurement, Unavailable
+
+CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
 
 def _segment(first, last, value, kind="segment", residual=1e-16):
@@ -23,7 +26,7 @@ def _segment(first, last, value, kind="segment", residual=1e-16):
 
 
 def _judged(*segments):
-    return judge_variation(segments, n=8, dtype="float32", seed=0)
+    return judge_variation(segments, claim=CLAIM, n=8, dtype="float32", seed=0)
 
 
 def test_a_gentle_segment_passes_and_jumps_abstain():
@@ -85,6 +88,7 @@ def test_locking_needs_a_positive_correlation_and_no_step_beyond_the_bound(
     verdict = judge_locking(
         _correlation((low + high) / 2, low, high),
         _correlation(0.0, -0.1, 0.1),
+        claim=CLAIM,
         exceeded=exceeded,
         steps=100,
         informative=0.4,
@@ -103,14 +107,11 @@ def test_one_prompt_cannot_decide_locking():
         dtype="float64",
         interval=Unavailable("one prompt has no bootstrap interval"),
     )
-    verdict = judge_locking(alone, alone, exceeded=0, steps=10, informative=0.1)
+    verdict = judge_locking(alone, alone, claim=CLAIM, exceeded=0, steps=10, informative=0.1)
     assert verdict.decision == "abstains"
 
 
 def test_what_was_not_measured_abstains_in_words():
-    verdict = not_measured("P4", "motion is transport", "the model pools")
-    assert (verdict.name, verdict.decision, verdict.because) == (
-        "P4",
-        "abstains",
-        "the model pools",
-    )
+    verdict = not_measured(CLAIM, "the model pools")
+    assert (verdict.name, verdict.claim) == ("C", "what is judged")
+    assert (verdict.decision, verdict.because) == ("abstains", "the model pools")

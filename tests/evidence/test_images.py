@@ -6,7 +6,10 @@ import pandas as pd
 import pytest
 
 from flowscope.evidence import judge_gradient, judge_order, judge_parity
+from flowscope.lab import Claim
 from flowscope.records import Interval, Unavailable
+
+CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
 
 def parity(*tvs, null=0.02, high=None):
@@ -20,8 +23,8 @@ def parity(*tvs, null=0.02, high=None):
 
 
 def test_parity_fails_where_the_p_value_over_all_times_says_so():
-    found = judge_parity(parity(0.02, 0.06, 0.03), 0.01, seed=1)
-    assert (found.name, found.decision) == ("I1", "fails")
+    found = judge_parity(parity(0.02, 0.06, 0.03), 0.01, claim=CLAIM, seed=1)
+    assert (found.name, found.decision) == ("C", "fails")
     assert "after step 2: TV 0.06 [0.03, 0.09]" in found.because
     assert found.effect == pytest.approx(0.06)
     assert found.null.numbers() == pytest.approx(0.02)
@@ -30,8 +33,8 @@ def test_parity_fails_where_the_p_value_over_all_times_says_so():
 
 
 def test_parity_holds_where_intervals_exclude_a_large_distance():
-    assert judge_parity(parity(0.02, 0.03), 0.3, seed=1).decision == "holds"
-    open_ = judge_parity(parity(0.02, 0.03, high=0.2), 0.3, seed=1)
+    assert judge_parity(parity(0.02, 0.03), 0.3, claim=CLAIM, seed=1).decision == "holds"
+    open_ = judge_parity(parity(0.02, 0.03, high=0.2), 0.3, claim=CLAIM, seed=1)
     assert open_.decision == "abstains"
     assert "a TV up to 0.2 is not excluded" in open_.because
 
@@ -53,7 +56,7 @@ def slopes(*rows):
 
 
 def order(*rows):
-    return judge_order(slopes(*rows), observable="square", seed=2)
+    return judge_order(slopes(*rows), claim=CLAIM, observable="square", seed=2)
 
 
 def test_first_order_needs_intervals_near_minus_one():
@@ -95,27 +98,29 @@ def within(low, high):
     [((0.0, 0.04), "holds"), ((0.06, 0.1), "fails"), ((0.02, 0.08), "abstains")],
 )
 def test_a_gradient_is_judged_against_the_planted_share(interval, decision):
-    found = judge_gradient(rotation(0.02), within(*interval), degree=2, seed=0)
-    assert (found.name, found.decision) == ("I3", decision)
+    found = judge_gradient(rotation(0.02), within(*interval), claim=CLAIM, degree=2, seed=0)
+    assert (found.name, found.decision) == ("C", decision)
     assert "the most is 0.040 after step 9" in found.because
     assert found.effect == pytest.approx(0.03)
 
 
 def test_linear_fields_alone_do_not_make_a_gradient():
     coarse = rotation(0.02, degree=1)
-    found = judge_gradient(coarse, within(0.0, 0.04), degree=2, seed=0)
+    found = judge_gradient(coarse, within(0.0, 0.04), claim=CLAIM, degree=2, seed=0)
     assert found.decision == "abstains"
     assert "too few images for degree 2" in found.because
-    turning = judge_gradient(coarse, within(0.06, 0.1), degree=2, seed=0)
+    turning = judge_gradient(coarse, within(0.06, 0.1), claim=CLAIM, degree=2, seed=0)
     assert turning.decision == "fails"
 
 
 def test_a_gradient_that_cannot_be_read_is_not_judged():
-    blind = judge_gradient(rotation(0.02, seen=0.01), within(0.0, 0.04), degree=2, seed=0)
+    blind = judge_gradient(
+        rotation(0.02, seen=0.01), within(0.0, 0.04), claim=CLAIM, degree=2, seed=0
+    )
     assert blind.decision == "abstains"
     assert "too few images to see it" in blind.because
     for table, told in ((rotation(0.0, status="abstained"), "too few"),
                         (pd.DataFrame(), "switched off")):  # fmt: skip
-        found = judge_gradient(table, Unavailable("none"), degree=2, seed=0)
+        found = judge_gradient(table, Unavailable("none"), claim=CLAIM, degree=2, seed=0)
         assert found.decision == "abstains"
         assert told in found.because

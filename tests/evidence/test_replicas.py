@@ -8,9 +8,12 @@ import pytest
 
 from flowscope.evidence import judge_commitment_order, judge_internal_gap
 from flowscope.evidence.replicas import layerwise_rank_correlation
+from flowscope.lab import Claim
 from flowscope.records import Measurement
 from flowscope.replica import ExchangeNull, exchange_null
 from flowscope.runs.sync_tables import familywise
+
+CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
 
 def gaps(*rows, control=None):
@@ -32,12 +35,12 @@ def gaps(*rows, control=None):
 
 
 def order(*rows, control=None):
-    return judge_commitment_order(gaps(*rows, control=control), seed=3)
+    return judge_commitment_order(gaps(*rows, control=control), claim=CLAIM, seed=3)
 
 
 def test_coarse_before_fine_holds_when_the_least_gap_is_above_zero():
     found = order((5.0, 3.0, 7.0), (2.0, 0.5, 3.0), "fine: within noise")
-    assert (found.name, found.decision) == ("R1", "holds")
+    assert (found.name, found.decision) == ("C", "holds")
     assert found.effect == 2.0
     assert (found.interval.low, found.interval.high) == (0.5, 3.0)
     assert "at every coupling with both transitions (2)" in found.because
@@ -92,8 +95,8 @@ def layers(values, p_all, *, null=(-0.5, 0.5), status="ok", because=""):
     ],
 )
 def test_the_internal_gap_is_decided_by_the_furthest_layer(values, p_all, decision):
-    found = judge_internal_gap(layers(values, p_all), seed=0)
-    assert (found.name, found.decision) == ("R2", decision)
+    found = judge_internal_gap(layers(values, p_all), claim=CLAIM, seed=0)
+    assert (found.name, found.decision) == ("C", decision)
     assert found.effect == values[1]
     assert "over 3 layers, the furthest is layer 2" in found.because
     assert ("0.7 would have been seen" in found.because) == (decision == "abstains")
@@ -103,22 +106,24 @@ def test_the_internal_gap_is_decided_by_the_furthest_layer(values, p_all, decisi
 
 def test_of_layers_with_the_same_p_value_the_furthest_is_told():
     """With 199 draws many layers share the smallest p value there is."""
-    found = judge_internal_gap(layers([-0.8, -2.0, -1.0], [0.005] * 3), seed=0)
+    found = judge_internal_gap(layers([-0.8, -2.0, -1.0], [0.005] * 3), claim=CLAIM, seed=0)
     assert (found.decision, found.effect) == ("fails", -2.0)
-    found = judge_internal_gap(layers([0.8, 2.0, 1.0], [0.005] * 3), seed=0)
+    found = judge_internal_gap(layers([0.8, 2.0, 1.0], [0.005] * 3), claim=CLAIM, seed=0)
     assert (found.decision, found.effect) == ("holds", 2.0)
     assert "3 layers beyond it in all" in found.because
 
 
 def test_layers_on_both_sides_of_the_null_give_no_answer():
-    found = judge_internal_gap(layers([0.9, *[-0.8] * 15], [0.005] * 16), seed=0)
+    found = judge_internal_gap(layers([0.9, *[-0.8] * 15], [0.005] * 16), claim=CLAIM, seed=0)
     assert found.decision == "abstains"
     assert "1 layers lie above their null and 15 below" in found.because
 
 
 def test_the_latents_are_told_and_do_not_decide():
     given = layers([3.0], [0.005]).assign(layer=0)
-    found = judge_internal_gap(pd.concat([given, layers([0.1, 0.2], [0.5, 0.6])]), seed=0)
+    found = judge_internal_gap(
+        pd.concat([given, layers([0.1, 0.2], [0.5, 0.6])]), claim=CLAIM, seed=0
+    )
     assert found.decision == "abstains"
     assert found.because.endswith("before any block: 3, already beyond its null")
 
@@ -149,17 +154,17 @@ def test_modes_of_one_layer_do_not_count_as_many():
 
 def test_the_side_is_that_of_the_null_not_of_zero():
     below = layers([0.1, 0.2], [0.5, 0.01], null=(0.6, 1.0))
-    assert judge_internal_gap(below, seed=0).decision == "fails"
+    assert judge_internal_gap(below, claim=CLAIM, seed=0).decision == "fails"
     above = layers([-0.1, -0.2], [0.01, 0.5], null=(-1.0, -0.6))
-    assert judge_internal_gap(above, seed=0).decision == "holds"
+    assert judge_internal_gap(above, claim=CLAIM, seed=0).decision == "holds"
 
 
 def test_layers_that_abstained_are_left_out():
     read, unread = layers([1.0, 1.1], [0.01, 0.02]), layers([9.0], [0.001], status="abstained")
-    found = judge_internal_gap(pd.concat([read, unread]), seed=0)
+    found = judge_internal_gap(pd.concat([read, unread]), claim=CLAIM, seed=0)
     assert found.effect == 1.0
     silent = layers([math.nan], [math.nan], status="abstained", because="too few modes")
-    found = judge_internal_gap(silent, seed=0)
+    found = judge_internal_gap(silent, claim=CLAIM, seed=0)
     assert found.decision == "abstains"
     assert found.because.endswith("too few modes")
     assert found.statistic.status == "abstained"

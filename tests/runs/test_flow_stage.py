@@ -93,7 +93,7 @@ def _stage(paths, rank):
         rotation_rank=rank, rotation_layers=2, rotation_resamples=100, rotation_degree=1
     )
     stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
-    return stage.verdict("claim", paths, [segment()]), tables
+    return stage.verdict(paths, [segment()]), tables
 
 
 def test_a_rotating_flow_fails_and_a_contracting_one_holds():
@@ -114,7 +114,7 @@ def test_too_few_tokens_for_the_degree_are_read_in_a_lower_one_and_said_to_be():
     config = AuditConfig(rotation_rank=WIDTH, rotation_layers=1, rotation_resamples=50)
     stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
     few = flow_paths(-torch.eye(WIDTH), noise=0.02)
-    verdict = stage.verdict("claim", few, [segment()])
+    verdict = stage.verdict(few, [segment()])
     assert tables["rotation"]["degree"].tolist() == [1]
     assert "fields of degree 1 only" in verdict.because
 

@@ -8,6 +8,7 @@ import pytest
 
 from flowscope.evidence import judge_commitment_order, judge_internal_gap
 from flowscope.records import Manifest, Run, Unavailable
+from flowscope.runs.sync_claims import GAP, ORDER
 from flowscope.runs.sync_statements import sync_statement_table
 
 COLUMNS = ["item", "where", "says", "measured", "agrees", "rule"]
@@ -122,8 +123,8 @@ def said(tmp_path):
         free = given.get("internal_gap", internal(status="abstained"))
         free = free[free["g"] == 0]
         verdicts = [
-            judge_commitment_order(given["commitment_gap"], seed=0),
-            judge_internal_gap(free, seed=0),
+            judge_commitment_order(given["commitment_gap"], claim=ORDER, seed=0),
+            judge_internal_gap(free, claim=GAP, seed=0),
         ]
         run.write_verdicts(verdicts)
         return sync_statement_table(run).set_index("item")

@@ -13,12 +13,12 @@ from flowscope.evidence.gates import (
     SegmentEvidence,
     judge_locking,
     judge_variation,
-    not_measured,
 )
 from flowscope.evidence.images import judge_gradient, judge_order, judge_parity
 from flowscope.evidence.irreversibility import Reference, judge_irreversibility
 from flowscope.evidence.replicas import judge_commitment_order, judge_internal_gap
 from flowscope.evidence.rotation import judge_rotation
+from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
     "Reference",

@@ -1,4 +1,4 @@
-r"""The judgement of P1: whether a flow fitted on some prompts forecasts the layers of others.
+r"""Judge whether a flow fitted on some prompts forecasts the layers of others.
 
 The number is the *skill* of the flow from the first state of a segment onward,
 $1 - \sum \mathrm{TV}(\text{flow}) / \sum \mathrm{TV}(\text{persistence})$ over held-out tokens and
@@ -10,28 +10,29 @@ its budget is near one on real vocabularies and cannot fail.
 
 from collections.abc import Mapping
 
-from flowscope.evidence.gates import not_measured
+from flowscope.evidence.verdicts import Claimed, ends, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_adequacy"]
-
-_CLAIM = "a continuous flow fitted on some prompts predicts the layers of others"
 
 
 def judge_adequacy(
     skill: Measurement,
     *,
+    claim: Claimed,
     one_step: Measurement,
     best: float,
     segments: Mapping[str, str],
     budget: str,
 ) -> Verdict:
-    """P1: the flow's skill over persistence on held-out prompts.
+    """The flow's skill over persistence on held-out prompts.
 
     Parameters
     ----------
     skill, one_step
         Onward from the first state of each segment, and one layer ahead.
+    claim
+        What is judged.
     best
         The skill of the true coordinates, had they been known.
     segments
@@ -40,7 +41,7 @@ def judge_adequacy(
         What the finite-depth budget has to say, in words.
     """
     if skill.status != "ok":
-        return not_measured("P1", _CLAIM, skill.because)
+        return not_measured(claim, skill.because)
     value = float(skill.numbers())
     decision, why = _decided(skill.interval)
     where = ", ".join(f"{layers} ({drift})" for layers, drift in segments.items())
@@ -49,8 +50,8 @@ def judge_adequacy(
         f"one layer ahead on {where}, where the true coordinates give {best:.0%}; {why}"
     )
     return Verdict(
-        name="P1",
-        claim=_CLAIM,
+        name=claim.name,
+        claim=claim.says,
         statistic=skill,
         null=_persistence(skill),
         effect=value,
@@ -75,7 +76,7 @@ def _persistence(skill: Measurement) -> Measurement:
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
         return "abstains", interval.reason
-    low, high = float(interval.low), float(interval.high)
+    low, high = ends(interval)
     if low > 0:
         return "holds", f"better than standing still (95 % interval {low:+.1%} … {high:+.1%})"
     if high < 0:

@@ -1,4 +1,4 @@
-r"""The judgement of P3: whether attention contracts distances between its rows.
+r"""Judge whether attention contracts distances between its rows.
 
 $\kappa(i,i') > 0$ means that the laws of two queries lie nearer to each other, in $W_1$, than the
 two points themselves. The claim is judged on the median over heads, by its interval against zero.
@@ -8,12 +8,10 @@ keys permuted, which keeps the overlap and breaks the geometry, and the same arc
 random weights. A contraction that permuted keys show as well is *overlap*: the reason says so.
 """
 
-from flowscope.evidence.gates import not_measured
+from flowscope.evidence.verdicts import Claimed, ends, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_curvature"]
-
-_CLAIM = "attention contracts distances between its rows"
 
 
 def judge_curvature(
@@ -21,11 +19,12 @@ def judge_curvature(
     null: Measurement,
     effect: Interval | Unavailable,
     *,
+    claim: Claimed,
     heads: int,
     abstained: int,
     random_weights: float | Unavailable,
 ) -> Verdict:
-    """P3: the median curvature over heads against zero, beside permuted keys.
+    """The median curvature over heads against zero, beside permuted keys.
 
     Parameters
     ----------
@@ -33,13 +32,15 @@ def judge_curvature(
         The median over heads, and the same with keys permuted.
     effect
         Interval of their difference, the two taken on the same resamples.
+    claim
+        What is judged.
     heads, abstained
         How many heads there are, and how many of them say nothing.
     random_weights
         The same median for random weights.
     """
     if kappa.status != "ok":
-        return not_measured("P3", _CLAIM, kappa.because)
+        return not_measured(claim, kappa.because)
     value, permuted = float(kappa.numbers()), float(null.numbers())
     beside = f"keys permuted: {permuted:.2f}"
     if not isinstance(random_weights, Unavailable):
@@ -47,8 +48,8 @@ def judge_curvature(
     reason = f"median κ over {heads - abstained} of {heads} heads {value:.2f} ({beside})"
     decision, why = _decided(kappa.interval)
     return Verdict(
-        name="P3",
-        claim=_CLAIM,
+        name=claim.name,
+        claim=claim.says,
         statistic=kappa,
         null=null,
         effect=value - permuted,
@@ -61,7 +62,7 @@ def judge_curvature(
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
         return "abstains", interval.reason
-    low, high = float(interval.low), float(interval.high)
+    low, high = ends(interval)
     if low > 0:
         return "holds", "rows lie nearer to each other than their points"
     if high < 0:

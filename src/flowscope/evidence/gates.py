@@ -1,26 +1,24 @@
-r"""The judgements of the depth audit: P0 (is the path gentle?) and P2 (does mobility lock it?).
+r"""Judges of variation (is the path gentle?) and of locking (does mobility lock it?).
 
-P0 reads, per segment of depth, the median over tokens of
+The gate on variation reads, per segment of depth, the median over tokens of
 $\bar S_L = \sum \lVert\Delta z\rVert^2 / \sum \lVert z\rVert^2$ and the mass residual
 $\max |\sum p - 1|$ in float64. A segment that fails, or that is a jump, abstains from everything
-downstream. P2 asks whether the less mass lies outside the top outcome, the less the distribution
-moves, and checks that no step exceeds the exact bound.
+downstream. The judge of locking asks whether the less mass lies outside the top outcome, the less
+the distribution moves, and checks that no step exceeds the exact bound.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from flowscope.evidence.verdicts import Claimed, ends, not_measured, shifted, single
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = [
     "SegmentEvidence",
     "judge_locking",
     "judge_variation",
-    "not_measured",
 ]
-
-_NO_INTERVAL = Unavailable("a control has no interval")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,59 +67,68 @@ class SegmentEvidence:
 
 
 def judge_variation(
-    segments: Sequence[SegmentEvidence], *, n: int, dtype: str, seed: int
+    segments: Sequence[SegmentEvidence], *, claim: Claimed, n: int, dtype: str, seed: int
 ) -> Verdict:
-    """P0: on which part of the depth the path is gentle enough to be read as a flow."""
+    """On which part of the depth the path is gentle enough to be read as a flow."""
     regular = [s for s in segments if s.kind == "segment"]
     passing = [s for s in regular if s.decision == "holds"]
-    claim = "the path of output distributions is of bounded relative variation on its segments"
     if not regular:
         reason = "every part of the depth is a jump; there is no segment to judge"
-        return _abstention("P0", claim, reason)
-    told = max(passing or regular, key=lambda s: s.last - s.first)
-    interval = told.interval
-    statistic = _number(
+        return not_measured(claim, reason)
+    longest = max(passing or regular, key=lambda s: s.last - s.first)
+    interval = longest.interval
+    statistic = single(
         "relative_variation",
-        told.relative_variation,
-        n,
-        dtype,
-        seed,
-        "median over tokens",
-        interval,
+        longest.relative_variation,
+        n=n,
+        estimator="median over tokens",
+        dtype=dtype,
+        seed=seed,
+        interval=interval,
     )
     absent = Unavailable("the random-weights twin could not be made")
     null: Measurement | Unavailable = absent
     effect: float | Unavailable = absent
     shift = 0.0
-    if not isinstance(told.random_weights, Unavailable):
-        null = _number(
-            "relative_variation of random weights", told.random_weights, n, dtype, seed, "median"
+    if not isinstance(longest.random_weights, Unavailable):
+        null = single(
+            "relative_variation of random weights",
+            longest.random_weights,
+            n=n,
+            estimator="median",
+            dtype=dtype,
+            seed=seed,
         )
-        effect = told.relative_variation - told.random_weights
-        shift = told.random_weights
+        effect = longest.relative_variation - longest.random_weights
+        shift = longest.random_weights
     left = [s for s in segments if s.decision != "holds"]
     reason = "; ".join(s.because for s in (passing or regular))
     if left and passing:
         reason += "; abstained on " + ", ".join(s.layers for s in left)
     return Verdict(
-        name="P0",
-        claim=claim,
+        name=claim.name,
+        claim=claim.says,
         statistic=statistic,
         null=null,
         effect=effect,
-        interval=_shifted(interval, shift),
+        interval=shifted(interval, shift),
         decision="holds" if passing else "fails",
         because=reason,
     )
 
 
 def judge_locking(
-    correlation: Measurement, null: Measurement, *, exceeded: int, steps: int, informative: float
+    correlation: Measurement,
+    null: Measurement,
+    *,
+    claim: Claimed,
+    exceeded: int,
+    steps: int,
+    informative: float,
 ) -> Verdict:
-    """P2: whether little tail mass means little movement, and no step beats the exact bound."""
-    claim = "the less mass outside the top outcome, the less a layer moves the distribution"
+    """Whether little tail mass means little movement, and no step beats the exact bound."""
     if correlation.status != "ok":
-        return _abstention("P2", claim, correlation.because)
+        return not_measured(claim, correlation.because)
     value, shuffled = float(correlation.numbers()), float(null.numbers())
     interval = correlation.interval
     bound = (
@@ -133,73 +140,19 @@ def judge_locking(
         bound = f"{exceeded} of {steps} steps exceed the exact bound: the numbers are not sound"
     elif isinstance(interval, Unavailable):
         decision = "abstains"
-    elif _low(interval) <= 0 <= _high(interval):
-        decision, bound = "abstains", f"its interval holds 0; {bound}"
     else:
-        decision = "holds" if _low(interval) > 0 else "fails"
+        low, high = ends(interval)
+        decision = "holds" if low > 0 else "fails"
+        if low <= 0 <= high:
+            decision, bound = "abstains", f"its interval holds 0; {bound}"
     return Verdict(
-        name="P2",
-        claim=claim,
+        name=claim.name,
+        claim=claim.says,
         statistic=correlation,
         null=null,
         effect=value - shuffled,
-        interval=_shifted(interval, shuffled),
+        interval=shifted(interval, shuffled),
         decision=decision,
         because=f"rank correlation of tail mass and TV {value:.2f} (shuffled: {shuffled:.2f}); "
         + bound,
     )
-
-
-def not_measured(name: str, claim: str, reason: str) -> Verdict:
-    """A verdict that abstains because nothing was measured."""
-    return _abstention(name, claim, reason)
-
-
-def _abstention(name: str, claim: str, reason: str) -> Verdict:
-    return Verdict(
-        name=name,
-        claim=claim,
-        statistic=Measurement.abstained(name, reason),
-        null=Unavailable("nothing was measured"),
-        effect=Unavailable("nothing was measured"),
-        interval=Unavailable("nothing was measured"),
-        decision="abstains",
-        because=reason,
-    )
-
-
-def _number(
-    name: str,
-    value: float,
-    n: int,
-    dtype: str,
-    seed: int,
-    estimator: str,
-    interval: Interval | Unavailable = _NO_INTERVAL,
-) -> Measurement:
-    return Measurement(
-        name=name,
-        values=value,  # type: ignore[arg-type]
-        unit="1",
-        n=n,
-        estimator=estimator,
-        dtype=dtype,
-        seed=seed,
-        interval=interval,
-    )
-
-
-def _shifted(interval: Interval | Unavailable, null: float) -> Interval | Unavailable:
-    """The interval of the effect: the null is one number, so it moves both ends."""
-    if isinstance(interval, Unavailable):
-        return interval
-    low, high = _low(interval) - null, _high(interval) - null
-    return Interval(low=low, high=high, level=interval.level, method=interval.method)
-
-
-def _low(interval: Interval) -> float:
-    return float(interval.low)
-
-
-def _high(interval: Interval) -> float:
-    return float(interval.high)

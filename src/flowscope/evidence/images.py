@@ -1,17 +1,17 @@
 r"""The judgements on samplers of a diffusion model.
 
-* **I1.** The probability flow and the SDE share their marginals: the total variation of their
+* **Parity.** The probability flow and the SDE share their marginals: the total variation of their
   histograms against that of the SDE with itself under other noise. One p value covers all times.
   Where it finds nothing, the claim holds if the intervals exclude a distance of .1, and is left
   open if they do not.
-* **I2.** The sampling error falls at first order: the interval of the log–log slope of
+* **Order.** The sampling error falls at first order: the interval of the log–log slope of
   step-doubling differences lies within a quarter of −1. The claim fails where an interval lies
   outside, and is left open otherwise. Not −1 itself is asked for, because a scheme of first order
   has it only in the limit: −1.09 over K = 25 to 200 in the Gaussian case of the theory page. A
   slope of differences that are not told from zero is no evidence.
-* **I3.** The learned score is a gradient: the share of its energy that turns, mean over times, lies
-  below the share that was planted in a control, and the planted one is seen. With guidance neither
-  this nor I1 is claimed: a guided field is the score of no law.
+* **Gradient.** The learned score is a gradient: the share of its energy that turns, mean over
+  times, lies below the share that was planted in a control, and the planted one is seen. With
+  guidance neither this nor parity is claimed: a guided field is the score of no law.
 """
 
 from __future__ import annotations
@@ -19,36 +19,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence.gates import not_measured
-from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
+from flowscope.evidence.verdicts import Claimed, ends, not_measured, single
+from flowscope.records import Decision, Interval, Unavailable, Verdict
 
 __all__ = ["judge_gradient", "judge_order", "judge_parity"]
 
-_PARITY = "the probability flow and the SDE share their marginals"
-_ORDER = "the sampling error falls at first order"
-_GRADIENT = "the learned score is a gradient"
 
 _LEVEL = 0.05
 _FAR = 0.1
 _NEAR = 0.25
+_BESIDE = Unavailable("it stands beside")
 
 
-def _number(
-    name: str,
-    value: float,
-    n: int,
-    estimator: str,
-    seed: int,
-    interval: Interval | None = None,
-) -> Measurement:
-    return Measurement(
-        name=name, values=np.asarray(value), unit="1", n=n, estimator=estimator, dtype="float64",
-        seed=seed, interval=Unavailable("it stands beside") if interval is None else interval,
-    )  # fmt: skip
-
-
-def judge_parity(table: pd.DataFrame, p: float, *, seed: int) -> Verdict:
-    """I1 from the table of distances.
+def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) -> Verdict:
+    """Whether flow and SDE share their marginals, by the table of distances.
 
     Parameters
     ----------
@@ -57,6 +41,8 @@ def judge_parity(table: pd.DataFrame, p: float, *, seed: int) -> Verdict:
         ``step`` and ``images``; those of the channel "all" decide.
     p
         Over all times.
+    claim
+        What is judged.
     seed
         Of the draws.
     """
@@ -81,10 +67,19 @@ def judge_parity(table: pd.DataFrame, p: float, *, seed: int) -> Verdict:
     method = "reflected bootstrap over groups of images"
     interval = Interval(low=low, high=high, level=0.95, method=method)
     return Verdict(
-        name="I1",
-        claim=_PARITY,
-        statistic=_number("TV of flow and SDE", tv, n, how, seed, interval),
-        null=_number("TV of the SDE with itself", null, n, f"{how}, swapped within images", seed),
+        name=claim.name,
+        claim=claim.says,
+        statistic=single(
+            "TV of flow and SDE", tv, n=n, estimator=how, seed=seed, interval=interval
+        ),
+        null=single(
+            "TV of the SDE with itself",
+            null,
+            n=n,
+            estimator=f"{how}, swapped within images",
+            seed=seed,
+            interval=_BESIDE,
+        ),
         effect=tv,
         interval=interval,
         decision=decision,
@@ -92,14 +87,16 @@ def judge_parity(table: pd.DataFrame, p: float, *, seed: int) -> Verdict:
     )
 
 
-def judge_order(slopes: pd.DataFrame, *, observable: str, seed: int) -> Verdict:
-    """I2 from the table of slopes: those of one observable, of the flow and of the SDE.
+def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: int) -> Verdict:
+    """Whether the error falls at first order, by the slopes of one observable.
 
     Parameters
     ----------
     slopes
         Rows with ``sampler``, ``observable``, ``slope``, ``low``, ``high``, ``status`` and
         ``because``.
+    claim
+        What is judged.
     observable
         The one that decides.
     seed
@@ -109,7 +106,7 @@ def judge_order(slopes: pd.DataFrame, *, observable: str, seed: int) -> Verdict:
     read = rows[rows["status"] == "ok"]
     if read.empty:
         why = "; ".join(f"{r['sampler']}: {r['because']}" for _, r in rows.iterrows())
-        return not_measured("I2", _ORDER, f"no slope of the {observable} is resolved: {why}")
+        return not_measured(claim, f"no slope of the {observable} is resolved: {why}")
     told = "; ".join(
         f"{r['sampler']} {r['slope']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
         for _, r in read.iterrows()
@@ -130,25 +127,33 @@ def judge_order(slopes: pd.DataFrame, *, observable: str, seed: int) -> Verdict:
     interval = Interval(low=low, high=high, level=0.95, method=str(shown["method"]))
     between = f"K = {int(shown['first'])} to {int(shown['last'])}"
     return Verdict(
-        name="I2",
-        claim=_ORDER,
-        statistic=_number(
+        name=claim.name,
+        claim=claim.says,
+        statistic=single(
             f"log–log slope, {shown['sampler']}, {observable}",
-            float(shown["slope"]), int(shown["images"]), f"step doubling, {between}", seed,
-            interval,
+            float(shown["slope"]),
+            n=int(shown["images"]),
+            estimator=f"step doubling, {between}",
+            seed=seed,
+            interval=interval,
         ),
         null=Unavailable("a scheme of first order has the slope −1"),
         effect=float(shown["slope"]),
         interval=interval,
         decision=decision,
         because=f"slopes of the {observable} over {between}: {told}; {why}",
-    )  # fmt: skip
+    )
 
 
 def judge_gradient(
-    table: pd.DataFrame, interval: Interval | Unavailable, *, degree: int, seed: int
+    table: pd.DataFrame,
+    interval: Interval | Unavailable,
+    *,
+    claim: Claimed,
+    degree: int,
+    seed: int,
 ) -> Verdict:
-    """I3 from the table of rotation by time.
+    """Whether the learned score is a gradient, by the table of rotation by time.
 
     Parameters
     ----------
@@ -157,6 +162,8 @@ def judge_gradient(
         ``planted_share``, ``images``, ``status`` and ``because``.
     interval
         Of the mean share over the times that were read.
+    claim
+        What is judged.
     degree
         Of the fields that were asked for; where images carry lower ones only, nothing is said to
         hold.
@@ -166,13 +173,13 @@ def judge_gradient(
     read = table[table["status"] == "ok"] if len(table) else table
     if read.empty:
         reasons = sorted({str(r) for r in table.get("because", []) if r})
-        return not_measured("I3", _GRADIENT, (reasons or ["it was switched off"])[0])
+        return not_measured(claim, (reasons or ["it was switched off"])[0])
     if isinstance(interval, Unavailable):
-        return not_measured("I3", _GRADIENT, interval.reason)
+        return not_measured(claim, interval.reason)
     names = ("normalised", "gradient_control", "planted_control", "planted_share")
     means = {name: float(read[name].mean()) for name in names}
     value, planted, seen = means["normalised"], means["planted_share"], means["planted_control"]
-    low, high = float(interval.low), float(interval.high)
+    low, high = ends(interval)
     most = read.iloc[int(np.argmax(read["normalised"]))]
     lowest = int(read["degree"].min())
     control = round(means["gradient_control"], 3) + 0.0  # no minus before a zero
@@ -196,11 +203,20 @@ def judge_gradient(
     n = int(read["images"].iloc[0])
     how = f"mean over {len(read)} times, cross-fitted between halves of the images"
     return Verdict(
-        name="I3",
-        claim=_GRADIENT,
-        statistic=_number("R_norm of the learned score", float(value), n, how, seed, interval),
-        null=_number("R_norm of a gradient field", float(means["gradient_control"]), n, how, seed),
-        effect=float(value),
+        name=claim.name,
+        claim=claim.says,
+        statistic=single(
+            "R_norm of the learned score", value, n=n, estimator=how, seed=seed, interval=interval
+        ),
+        null=single(
+            "R_norm of a gradient field",
+            means["gradient_control"],
+            n=n,
+            estimator=how,
+            seed=seed,
+            interval=_BESIDE,
+        ),
+        effect=value,
         interval=interval,
         decision=decision,
         because=told,

@@ -3,10 +3,10 @@ r"""The judgement on the heads: how far from equilibrium, against two references
 Every softmax chain of unequal scores produces *some* entropy, so zero is no null. Two stand in for
 it, and they ask different things:
 
-* **M1, random weights.** The same network before training. Its logits are small, its attention
+* **Random weights.** The same network before training. Its logits are small, its attention
   nearly uniform, and a uniform chain is in equilibrium: the claim holds for every model that has
   learned to look anywhere, and says little more than that.
-* **M2, keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows
+* **Keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows
   are as peaked as before, but where $i$ looks has nothing to do with where $j$ looks. Above it, a
   head drives its walk round more than unrelated directions would; below, its two directions agree.
 
@@ -16,23 +16,19 @@ Each is judged by the distance of the median entropy production per step, on the
 from collections.abc import Mapping
 from typing import Literal
 
-from flowscope.evidence.gates import not_measured
+from flowscope.evidence.verdicts import Claimed, ends, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["Reference", "judge_irreversibility"]
 
 Reference = Literal["random weights", "keys permuted"]
-_NAMES: dict[Reference, str] = {"random weights": "M1", "keys permuted": "M2"}
-_CLAIMS: dict[Reference, str] = {
-    "random weights": "heads are further from equilibrium than with random weights",
-    "keys permuted": "heads are further from equilibrium than rows as peaked that do not agree",
-}
 
 
 def judge_irreversibility(
     production: Measurement,
     null: Measurement | Unavailable,
     *,
+    claim: Claimed,
     reference: Reference,
     effect: float | Unavailable,
     interval: Interval | Unavailable,
@@ -45,8 +41,8 @@ def judge_irreversibility(
     ----------
     production, null
         Median over heads, of the model and of the reference.
-    reference
-        Which: it decides the claim and its name, M1 or M2.
+    claim, reference
+        What is judged, and which reference it compares with.
     effect, interval
         Their difference, and its interval over prompts.
     labels
@@ -54,15 +50,14 @@ def judge_irreversibility(
     chain
         Which kernel walked.
     """
-    name, claim = _NAMES[reference], _CLAIMS[reference]
     if production.status != "ok":
-        return not_measured(name, claim, production.because)
+        return not_measured(claim, production.because)
     counted = ", ".join(f"{number} {label}" for label, number in labels.items())
     told = f"{float(production.numbers()):.3g} nats per step on the {chain} chain ({counted})"
     decision, why = _decided(null, interval, reference)
     return Verdict(
-        name=name,
-        claim=claim,
+        name=claim.name,
+        claim=claim.says,
         statistic=production,
         null=null,
         effect=effect,
@@ -82,7 +77,7 @@ def _decided(
     beside = f"{reference}: {float(null.numbers()):.3g}"
     if isinstance(interval, Unavailable):
         return "abstains", f"{beside}; {interval.reason}"
-    low, high = float(interval.low), float(interval.high)
+    low, high = ends(interval)
     gap = f"the difference is {low:+.3g} … {high:+.3g}"
     if low > 0:
         return "holds", f"{beside}, {gap}"

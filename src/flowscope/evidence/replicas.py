@@ -1,10 +1,10 @@
 r"""The judgements on coupled replicas: what commits first, and whether the modes part.
 
-* **R1.** Coarse structure commits before fine detail: $\Delta\tau = \tau_{\rm fine} -
+* **Order.** Coarse structure commits before fine detail: $\Delta\tau = \tau_{\rm fine} -
   \tau_{\rm coarse}$, the least over the couplings and classes that have both
   transitions. Its null is 0: both scales at once.
-* **R2.** Without coupling, trailing modes of the hidden difference keep another share of their
-  energy than leading ones, in some layer, beyond what an exchange of the first and the later
+* **Internal gap.** Without coupling, trailing modes of the hidden difference keep another share of
+  their energy than leading ones, in some layer, beyond what an exchange of the first and the later
   differences within pairs gives. Layers are many: the p value is that of the largest studentised
   value over all of them, under exchanges by the same pattern in every layer. Layers on both sides
   of their null give no one answer. The latents themselves, layer 0, are told beside it: what they
@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from flowscope.evidence.gates import not_measured
+from flowscope.evidence.verdicts import Claimed, not_measured
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
 __all__ = [
@@ -33,24 +33,23 @@ __all__ = [
 FEWEST_MODES = 8
 """Modes with both a prediction and a measurement that a correlation needs."""
 
-_ORDER = "coarse structure commits before fine detail"
-_GAP = "without coupling, trailing modes keep more energy than leading ones"
 
-
-def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
-    """R1 from the table of gaps: the least of them decides.
+def judge_commitment_order(gaps: pd.DataFrame, *, claim: Claimed, seed: int) -> Verdict:
+    """Whether coarse structure commits first, by the table of gaps: the least gap decides.
 
     Parameters
     ----------
     gaps
         Rows with ``gap``, ``low``, ``high``, ``status``, ``g``, ``control`` and ``n``.
+    claim
+        What is judged.
     seed
         Of the resamples.
     """
     placed = gaps[(gaps["status"] == "ok") & ~gaps["control"].astype(bool)]
     if placed.empty:
         reasons = "; ".join(sorted({str(r) for r in gaps["because"] if r})) or "nothing was run"
-        return not_measured("R1", _ORDER, f"no coupling has both transitions: {reasons}")
+        return not_measured(claim, f"no coupling has both transitions: {reasons}")
     against = placed[placed["high"] < 0]
     shown = placed if against.empty else against
     least = shown.iloc[int(np.argmin(shown["low"]))]
@@ -74,8 +73,8 @@ def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
         because = f"the interval lies above 0 at {held} of {told} couplings only"
     worst = f"the least is {value:.3g} steps [{low:.3g}, {high:.3g}] at g = {least['g']:g}"
     return Verdict(
-        name="R1",
-        claim=_ORDER,
+        name=claim.name,
+        claim=claim.says,
         statistic=statistic,
         null=Unavailable("both scales at once would be 0 steps"),
         effect=value,
@@ -85,14 +84,18 @@ def judge_commitment_order(gaps: pd.DataFrame, *, seed: int) -> Verdict:
     )
 
 
-def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -> Verdict:
-    """R2 from the table of internal gaps at g = 0.
+def judge_internal_gap(
+    table: pd.DataFrame, *, claim: Claimed, seed: int, level: float = 0.05
+) -> Verdict:
+    """Whether the modes part without coupling, by the table of internal gaps at g = 0.
 
     Parameters
     ----------
     table
         Rows with ``layer``, ``log_gap``, ``low``, ``high``, ``null_low``, ``null_high``, ``p_all``,
         ``detectable``, ``status``.
+    claim
+        What is judged.
     seed
         Of the draws.
     level
@@ -102,7 +105,7 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
     read = blocks[blocks["status"] == "ok"]
     if read.empty:
         reasons = "; ".join(sorted({str(r) for r in blocks["because"] if r})) or "nothing was read"
-        return not_measured("R2", _GAP, reasons)
+        return not_measured(claim, reasons)
     middle = (read["null_low"] + read["null_high"]) / 2
     distance = (read["log_gap"] - middle) / (read["null_high"] - read["null_low"])
     # Many layers can share the smallest p value that the draws allow: the furthest is told.
@@ -128,8 +131,8 @@ def judge_internal_gap(table: pd.DataFrame, *, seed: int, level: float = 0.05) -
         because += f"; a log ratio of {detectable:.2g} would have been seen at a single layer"
     because += _given(table, level)
     return Verdict(
-        name="R2",
-        claim=_GAP,
+        name=claim.name,
+        claim=claim.says,
         statistic=Measurement(
             name="split-half log ratio",
             values=np.asarray(value),

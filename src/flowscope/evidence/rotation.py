@@ -1,4 +1,4 @@
-r"""The judgement of P4: whether the motion along depth is transport rather than rotation.
+r"""Judge whether the motion along depth is transport rather than rotation.
 
 $R_{\rm norm}$ is the share of the (forecastable) motion that no potential explains: 0 for a pure
 gradient, 1 for a pure rotation. The claim holds where its interval lies below one half, that is
@@ -8,12 +8,11 @@ and that field with a rotation of known share planted in it. Where the planted o
 nothing is said. A small $R_{\rm norm}$ alone does not make a Schrödinger bridge (errata E47).
 """
 
-from flowscope.evidence.gates import not_measured
+from flowscope.evidence.verdicts import Claimed, ends, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_rotation"]
 
-_CLAIM = "the motion is transport rather than rotation"
 _HALF = 0.5
 
 
@@ -21,24 +20,27 @@ def judge_rotation(
     share: Measurement,
     null: Measurement | Unavailable,
     *,
+    claim: Claimed,
     layers: int,
     detected: int,
     planted: float,
     seen: float | Unavailable,
 ) -> Verdict:
-    """P4: the mean share of rotation over the central layers, against one half.
+    """The mean share of rotation over the central layers, against one half.
 
     Parameters
     ----------
     share, null
         Mean of R_norm over layers, and the same for gradient fields of the same second moments.
+    claim
+        What is judged.
     layers, detected
         How many layers were read, and in how many rotation is told from none at the 5 % level.
     planted, seen
         Share that was planted in the gradient field, and the share that was read there.
     """
     if share.status != "ok":
-        return not_measured("P4", _CLAIM, share.because)
+        return not_measured(claim, share.because)
     value = float(share.numbers())
     beside = []
     if not isinstance(null, Unavailable):
@@ -53,8 +55,8 @@ def judge_rotation(
         decision, why = "abstains", "the planted rotation is not seen: too little data for this"
         seen_in = ""
     return Verdict(
-        name="P4",
-        claim=_CLAIM,
+        name=claim.name,
+        claim=claim.says,
         statistic=share,
         null=null,
         effect=value - (0.0 if isinstance(null, Unavailable) else float(null.numbers())),
@@ -67,7 +69,7 @@ def judge_rotation(
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
         return "abstains", interval.reason
-    low, high = float(interval.low), float(interval.high)
+    low, high = ends(interval)
     if high < _HALF:
         return "holds", f"less than half of the motion turns ({low:.2f} … {high:.2f})"
     if low > _HALF:

@@ -21,6 +21,7 @@ from flowscope.evidence import (
 from flowscope.flows import Segment, segments_of
 from flowscope.records import Run, Unavailable, Verdict, library_versions
 from flowscope.runs import summary
+from flowscope.runs.audit_claims import CLAIMS, CONTRACTION, LOCKING, VARIATION
 from flowscope.runs.batches import Batch, Prompts, batches_of
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction_stage import ContractionStage
@@ -39,13 +40,6 @@ from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 __all__ = ["Auditor", "Progress"]
 
 Progress = Callable[[str, int, int], None]
-_CLAIMS = {
-    "P0": "the path of output distributions is of bounded relative variation on its segments",
-    "P1": "a continuous flow fitted on some prompts predicts the layers of others",
-    "P2": "the less mass outside the top outcome, the less a layer moves the distribution",
-    "P3": "attention contracts distances between its rows",
-    "P4": "the motion is transport rather than rotation",
-}
 _SHOWN_PROMPTS, _SHOWN_POSITIONS = 4, 64
 _LOGITS_HELD = 2**26
 
@@ -153,22 +147,25 @@ class Auditor:
         seed = self._config.seed
         n, dtype = len(self._prompts), "float32"
         locking = summary.locking_of(found.depth, evidence, self._counts, seed)
-        verdicts = {"P0": judge_variation(evidence, n=n, dtype=dtype, seed=seed)}
+        verdicts = {
+            VARIATION.name: judge_variation(evidence, claim=VARIATION, n=n, dtype=dtype, seed=seed)
+        }
         if isinstance(locking, Unavailable):
-            verdicts["P2"] = not_measured("P2", _CLAIMS["P2"], locking.reason)
+            verdicts[LOCKING.name] = not_measured(LOCKING, locking.reason)
         else:
             self._put("locking", locking.table)
-            verdicts["P2"] = judge_locking(
+            verdicts[LOCKING.name] = judge_locking(
                 locking.correlation,
                 locking.null,
+                claim=LOCKING,
                 exceeded=locking.exceeded,
                 steps=locking.steps,
                 informative=locking.informative,
             )
         path = self._contraction.output_path(evidence, segments)
-        verdicts["P3"] = self._p3(found, control, path)
-        verdicts |= self._flow.verdicts(_CLAIMS, evidence)
-        return [verdicts[name] for name in _CLAIMS]
+        verdicts[CONTRACTION.name] = self._curvature(found, control, path)
+        verdicts |= self._flow.verdicts(evidence)
+        return [verdicts[claim.name] for claim in CLAIMS]
 
     @property
     def _model(self) -> nn.Module:
@@ -238,15 +235,14 @@ class Auditor:
         control = self._control()
         self._write_heads(found, control)
         self._contraction.no_output_path(found.because)
-        verdicts = {"P3": self._p3(found, control)}
-        return [
-            verdicts.get(name) or not_measured(name, _CLAIMS[name], found.because)
-            for name in _CLAIMS
-        ]
+        verdicts = {CONTRACTION.name: self._curvature(found, control)}
+        return [verdicts.get(claim.name) or not_measured(claim, found.because) for claim in CLAIMS]
 
-    def _p3(self, found: Measured, control: Measured | Unavailable, path: str = "") -> Verdict:
+    def _curvature(
+        self, found: Measured, control: Measured | Unavailable, path: str = ""
+    ) -> Verdict:
         fresh = control if isinstance(control, Unavailable) else control.curvature
-        return self._contraction.verdict(_CLAIMS["P3"], found.curvature, fresh, path)
+        return self._contraction.verdict(found.curvature, fresh, path)
 
     @property
     def _contraction(self) -> ContractionStage:

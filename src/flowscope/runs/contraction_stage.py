@@ -1,4 +1,4 @@
-"""The P3 stage of an audit: curvature, its sweeps and the output path, measured and judged."""
+"""The contraction stage of an audit: curvature, its sweeps and the output path."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +10,7 @@ from flowscope.evidence import SegmentEvidence, judge_curvature, not_measured
 from flowscope.flows import Segment
 from flowscope.probes import Arrays, Setting
 from flowscope.records import Measurement, Unavailable, Verdict
+from flowscope.runs.audit_claims import CONTRACTION
 from flowscope.runs.batches import Batch
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction import (
@@ -27,7 +28,7 @@ __all__ = ["ContractionStage"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContractionStage:
-    """What P3 needs of an audit on its way.
+    """What the verdict on contraction needs of an audit on its way.
 
     Attributes
     ----------
@@ -51,21 +52,19 @@ class ContractionStage:
     progress: Callable[[str, int, int], None]
 
     def verdict(
-        self, claim: str, curved: Arrays | Unavailable, fresh: Arrays | Unavailable, path: str = ""
+        self, curved: Arrays | Unavailable, fresh: Arrays | Unavailable, path: str = ""
     ) -> Verdict:
         """Curvature of every head, how it answers to the sweeps, and the verdict.
 
         Parameters
         ----------
-        claim
-            What P3 says.
         curved, fresh
             Arrays of the model and of its random-weights twin.
         path
             What `output_path` had to say, to stand behind the reason.
         """
         if isinstance(curved, Unavailable):
-            return not_measured("P3", claim, curved.reason)
+            return not_measured(CONTRACTION, curved.reason)
         table = curvature_table(curved, fresh, self.counts)
         self.put("curvature", table)
         if (table["status"] == "ok").any():
@@ -76,6 +75,7 @@ class ContractionStage:
             told.kappa,
             told.null,
             told.effect,
+            claim=CONTRACTION,
             heads=told.heads,
             abstained=told.abstained,
             random_weights=told.random_weights,

@@ -1,4 +1,4 @@
-"""The flow stage of an audit: P1 (is depth a flow?) and P4 (how much of it turns?)."""
+"""The flow stage of an audit: whether depth is a flow, and how much of it turns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from flowscope.evidence import SegmentEvidence, judge_adequacy, not_measured
 from flowscope.records import Measurement, Unavailable, Verdict
 from flowscope.runs import adequacy_tables as tables
 from flowscope.runs.adequacy import Adequacy, forecasts_of
+from flowscope.runs.audit_claims import ADEQUACY, ROTATION, VARIATION
 from flowscope.runs.batches import Batch, Prompts
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.depth_loss import (
@@ -31,7 +32,7 @@ AHEAD = {"causal_lm": 1, "masked_lm": 0}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlowStage:
-    """What P1 and P4 need of an audit on its way.
+    """What the verdicts on adequacy and rotation need of an audit on its way.
 
     Attributes
     ----------
@@ -55,20 +56,18 @@ class FlowStage:
     note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
 
-    def verdicts(
-        self, claims: dict[str, str], evidence: Sequence[SegmentEvidence]
-    ) -> dict[str, Verdict]:
-        """P1 and P4, judged on the segments that passed P0."""
+    def verdicts(self, evidence: Sequence[SegmentEvidence]) -> dict[str, Verdict]:
+        """Adequacy and rotation, judged on the segments that passed the gate on variation."""
         passing = [segment for segment in evidence if segment.decision == "holds"]
         reason = self._obstacle(passing)
         paths = Unavailable(reason) if reason else self._paths()
         if isinstance(paths, Unavailable):
-            return {name: not_measured(name, claims[name], paths.reason) for name in ("P1", "P4")}
+            return {c.name: not_measured(c, paths.reason) for c in (ADEQUACY, ROTATION)}
         self._depth_loss(paths)
         rotation = RotationStage(config=self.config, put=self.put, progress=self.progress)
         return {
-            "P1": self._adequacy(claims["P1"], paths, passing),
-            "P4": rotation.verdict(claims["P4"], paths, passing),
+            ADEQUACY.name: self._adequacy(paths, passing),
+            ROTATION.name: rotation.verdict(paths, passing),
         }
 
     def _obstacle(self, passing: Sequence[SegmentEvidence]) -> str:
@@ -77,7 +76,7 @@ class FlowStage:
         if self.prompts.images:
             return "the model pools its positions before the output: a token has no path"
         if not passing:
-            return "no segment passed P0, so nothing downstream is measured"
+            return f"no segment passed {VARIATION.name}, so nothing downstream is measured"
         return ""
 
     def _paths(self) -> Paths | Unavailable:
@@ -97,7 +96,7 @@ class FlowStage:
             advance=advance,
         )
 
-    def _adequacy(self, claim: str, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
+    def _adequacy(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
         config, total = self.config, 2 * len(passing)
         done, found, reasons = 0, [], []
 
@@ -122,12 +121,12 @@ class FlowStage:
                 found.append(part)
         self.progress("flow", total, total)
         if not found:
-            return not_measured("P1", claim, "; ".join(reasons))
+            return not_measured(ADEQUACY, "; ".join(reasons))
         self._write(found)
         moving = [part for part in found if not part.stopped]
         if not moving:
             why = "; ".join(f"{part.segment.layers}: {part.stopped}" for part in found)
-            return not_measured("P1", claim, f"the fitted flow cannot be integrated: {why}")
+            return not_measured(ADEQUACY, f"the fitted flow cannot be integrated: {why}")
         return self._judged(moving)
 
     def _write(self, found: Sequence[Adequacy]) -> None:
@@ -149,6 +148,7 @@ class FlowStage:
         self.note(near)
         return judge_adequacy(
             onward,
+            claim=ADEQUACY,
             one_step=near,
             best=tables.best_skill(found, self.counts),
             segments={part.segment.layers: "/".join(dict.fromkeys(part.chosen)) for part in found},

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from flowscope.evidence import Reference, judge_irreversibility, resampled_counts
+from flowscope.lab import Claim
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
@@ -19,12 +20,15 @@ from flowscope.runs.config import HeadsConfig
 from flowscope.runs.dials import Dial, dial_table
 from flowscope.runs.head_reading import HeadReading, read_heads
 from flowscope.runs.head_tables import geometry_table, irreversibility, with_weight_ratios
+from flowscope.runs.heads_claims import DIRECTED, TRAINED
 from flowscope.runs.loading import Loaded
 from flowscope.runs.material import Material
 from flowscope.runs.measuring import fresh_twin, refuse_broken_weights
 from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 
 __all__ = ["Geometer"]
+
+_CLAIMS: dict[Reference, Claim] = {"random weights": TRAINED, "keys permuted": DIRECTED}
 
 
 class Geometer:
@@ -95,6 +99,7 @@ class Geometer:
         return judge_irreversibility(
             told.production,
             told.null,
+            claim=_CLAIMS[reference],
             reference=reference,
             effect=told.effect,
             interval=told.interval,

@@ -18,6 +18,7 @@ from flowscope.runs.auditor import Progress
 from flowscope.runs.config import ImageConfig
 from flowscope.runs.counting import Counter
 from flowscope.runs.denoiser_marks import denoiser_marks
+from flowscope.runs.image_claims import GRADIENT, ORDER, PARITY
 from flowscope.runs.image_classes import (
     information_of,
     information_passes,
@@ -157,7 +158,7 @@ class Imager:
         put("family", family_table(runs, config))
         if isinstance(stage.reader, Unavailable):
             self._writer.note(Measurement.abstained("accuracy", stage.reader.reason))
-        return runs, judge_order(slopes, observable=DECIDING, seed=config.seed)
+        return runs, judge_order(slopes, claim=ORDER, observable=DECIDING, seed=config.seed)
 
     def _paths(self, family: FamilyRuns) -> tuple[PathRuns, Verdict]:
         config, model = self._config, self._model
@@ -172,9 +173,8 @@ class Imager:
         self._writer.put("paths", whole)
         self._writer.run.write_arrays("samples", {"images": paths.shown})
         if config.guidance != 1:
-            claim = "the probability flow and the SDE share their marginals"
-            return paths, not_measured("I1", claim, _GUIDED)
-        return paths, judge_parity(table, found.tv_p_overall, seed=config.seed)
+            return paths, not_measured(PARITY, _GUIDED)
+        return paths, judge_parity(table, found.tv_p_overall, claim=PARITY, seed=config.seed)
 
     def _rotation(self, paths: PathRuns) -> Verdict:
         config = self._config
@@ -186,8 +186,10 @@ class Imager:
         else:
             self._writer.note(Measurement.abstained("rotation", "it was switched off"))
         if config.guidance != 1:
-            return not_measured("I3", "the learned score is a gradient", _GUIDED)
-        return judge_gradient(table, interval, degree=config.rotation_degree, seed=config.seed)
+            return not_measured(GRADIENT, _GUIDED)
+        return judge_gradient(
+            table, interval, claim=GRADIENT, degree=config.rotation_degree, seed=config.seed
+        )
 
     def _classes(self, paths: PathRuns) -> None:
         config, model = self._config, self._model

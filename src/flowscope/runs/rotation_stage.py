@@ -1,4 +1,4 @@
-r"""The P4 stage of an audit: how much of the motion at each central layer is rotation.
+r"""The rotation stage of an audit: how much of the motion at each central layer is rotation.
 
 At a layer, the points are the states of the sampled tokens before it in $r$ principal coordinates
 of the logits, the velocities their differences across it per unit of depth. The diffusion is the
@@ -19,6 +19,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import SegmentEvidence, judge_rotation, not_measured
 from flowscope.records import Measurement, Verdict
+from flowscope.runs.audit_claims import ROTATION
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.controlled_rotation import (
     PLANTED,
@@ -49,13 +50,13 @@ class _Layer(ControlledRotation):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RotationStage:
-    """What P4 needs of an audit on its way: how, where tables go, who is told of progress."""
+    """Reads the rotation at central layers: settings, sink of tables, callback of progress."""
 
     config: AuditConfig
     put: Callable[[str, pd.DataFrame], None]
     progress: Callable[[str, int, int], None]
 
-    def verdict(self, claim: str, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
+    def verdict(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
         """Rotation at every central layer, its controls, and the verdict."""
         wanted = central_layers(passing, paths.layers, self.config.rotation_layers)
         read, reasons = [], []
@@ -71,7 +72,7 @@ class RotationStage:
         ok = [one for one in read if one.found.status == "ok"]
         reasons += [f"layer {o.layer}: {o.found.because}" for o in read if o.found.status != "ok"]
         if not ok:
-            return not_measured("P4", claim, reasons[0])
+            return not_measured(ROTATION, reasons[0])
         return self._judged(ok, int(paths.prompt.max()) + 1)
 
     def _step(
@@ -149,6 +150,7 @@ class RotationStage:
         return judge_rotation(
             share,
             null,
+            claim=ROTATION,
             layers=len(read),
             detected=sum(one.found.p_value < _LEVEL for one in read),
             planted=PLANTED,

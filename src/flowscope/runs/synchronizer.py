@@ -18,6 +18,7 @@ from flowscope.runs.measuring import refuse_broken_weights
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import Outcomes, strip
 from flowscope.runs.propagation import Propagation
+from flowscope.runs.sync_claims import GAP, ORDER
 from flowscope.runs.sync_tables import (
     Times,
     agreement_table,
@@ -96,7 +97,7 @@ class Synchronizer:
         self._writer.put("commitment_gap", gaps)
         self._writer.put("coupling_effect", effect_table(times, config, classes))
         run.write_arrays("strip", strip(curves))
-        return times, judge_commitment_order(gaps, seed=config.seed)
+        return times, judge_commitment_order(gaps, claim=ORDER, seed=config.seed)
 
     def _modes(self, times: Times) -> Verdict:
         config = self._config
@@ -112,17 +113,13 @@ class Synchronizer:
                 readings[g] = stage.read(g, [read_at[g]])
         except UnsupportedModelError as error:
             self._writer.note(Measurement.abstained("internal gap", str(error)))
-            return not_measured(
-                "R2",
-                "without coupling, trailing modes keep more energy than leading ones",
-                str(error),
-            )
+            return not_measured(GAP, str(error))
         counter.finish()
         table = internal_gap_table(readings, read_at, config)
         self._writer.put("internal_gap", table)
         self._writer.put("energies", energy_table(readings, config))
         self._propagation(readings)
-        return judge_internal_gap(table[table["g"] == 0], seed=config.seed)
+        return judge_internal_gap(table[table["g"] == 0], claim=GAP, seed=config.seed)
 
     def _propagation(self, readings: dict[float, Arrays]) -> None:
         if not self._config.propagation:
