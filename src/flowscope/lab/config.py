@@ -7,7 +7,7 @@ Nothing here imports torch, because ``flowscope --help`` reads these classes.
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,7 +15,15 @@ from pydantic.fields import FieldInfo
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["Config", "ReadingConfig", "marks", "setting", "shared_setting"]
+__all__ = [
+    "Config",
+    "ReadingConfig",
+    "default_words",
+    "description_of",
+    "marks",
+    "setting",
+    "shared_setting",
+]
 
 _MARKS = ("option", "metavar", "argument", "unset")
 
@@ -60,6 +68,37 @@ def marks(field: FieldInfo) -> Mapping[str, Any]:
     return (
         {name: extra[name] for name in _MARKS if name in extra} if isinstance(extra, dict) else {}
     )
+
+
+def description_of(field: FieldInfo) -> str:
+    """What a setting does, with its choices where it has some; no period at the end."""
+    description = str(field.description)
+    if get_origin(field.annotation) is not Literal:
+        return description
+    *choices, last = (str(choice) for choice in get_args(field.annotation))
+    return f"{description}: {', '.join(choices)} or {last}"
+
+
+def default_words(field: FieldInfo) -> str:
+    """Default of a setting in words; empty for a setting that must be given.
+
+    >>> default_words(setting((0.1, 1.0), "Coupling strengths"))
+    '0.1,1'
+    """
+    if field.is_required():
+        return ""
+    return str(marks(field).get("unset") or "none") if field.default is None else _words(field.default)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, tuple):
+        parts = (f"({_words(part)})" if isinstance(part, tuple) else _words(part) for part in value)
+        return ",".join(parts) or "empty"
+    return str(value)
 
 
 # Settings of several instruments. They are not fields of a common base, because a run folder lists
@@ -178,10 +217,18 @@ def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        names = list(cls.model_fields)
+        names = list(_group(cls, problem["loc"]).model_fields)
         near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1)
         hint = f"Did you mean {near[0]!r}?" if near else f"Known names: {', '.join(names)}."
         return f"No setting is named {where!r}. {hint}"
     if problem["type"] == "missing":
         return f"The setting {where!r} is missing."
     return f"The setting {where!r} is wrong: {problem['msg']}; got {problem['input']!r}."
+
+
+def _group(cls: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:
+    """The class of settings in which a setting lies; settings of a study have groups."""
+    for name in place[:-1]:
+        inner = cls.model_fields[str(name)].annotation if str(name) in cls.model_fields else None
+        cls = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else cls
+    return cls

@@ -19,6 +19,7 @@ __all__ = [
     "instrument",
     "instrument_names",
     "instrument_of",
+    "instrument_of_study",
     "instruments",
     "nearest",
     "studies",
@@ -113,6 +114,11 @@ def _by_tables(run: Run) -> Instrument:
 def _distinct(one: Instrument, every: list[Instrument]) -> set[str]:
     others = {table for other in every if other is not one for table in other.tables}
     return set(one.tables) - others
+
+
+def instrument_of_study(study: Study) -> Instrument:
+    """The instrument that a study belongs to."""
+    return next(one for one in instruments() for name in one.studies if one.study(name) is study)
 
 
 @cache

@@ -1,0 +1,177 @@
+"""The bench: all that a stage may touch while it measures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from flowscope.lab.config import Config
+from flowscope.lab.instrument import Instrument, Stage
+from flowscope.lab.progress import Counter, Progress, silent
+from flowscope.lab.writing import RunWriter, default_folder, manifest_of
+from flowscope.records import (
+    Measurement,
+    Run,
+    ShardKey,
+    Unavailable,
+    Verdict,
+    library_versions,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Bench", "Counter", "Progress", "Subject"]
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """What is measured. Instruments extend it with the model and its inputs.
+
+    Attributes
+    ----------
+    source, device, weight_hash
+        Where the model comes from, where it is, and the sha256 of its weights.
+    marks
+        What decides the numbers besides the settings: hashes of weights and data, schedules.
+    facts
+        How much is read, for the manifest and the head of the report.
+    hashes
+        Sha256 of the data by name, for the manifest.
+    """
+
+    source: str
+    device: str
+    weight_hash: str | Unavailable
+    marks: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+
+S = TypeVar("S", bound=Subject)
+C = TypeVar("C", bound=Config)
+
+
+class Bench(Generic[S, C]):
+    """One run on its way: the subject, the settings, and where a stage puts its results.
+
+    Attributes
+    ----------
+    subject, config
+        What is measured, and the resolved settings.
+    study
+        Settings of the study that the run belongs to; None outside a study.
+    records
+        The run folder.
+    verdicts
+        Verdicts of the stages that are finished, by name.
+    """
+
+    def __init__(
+        self,
+        instrument: Instrument,
+        config: C,
+        subject: S,
+        *,
+        folder: Path | None = None,
+        progress: Progress | None = None,
+        study: Config | None = None,
+    ) -> None:
+        self.subject, self.config, self.study = subject, config, study
+        self.verdicts: dict[str, Verdict] = {}
+        self.progress: Progress = progress or silent
+        self._shared: dict[str, Any] = {}
+        self._fingerprint = ""
+        if folder is None:
+            key = self._hash(config, instrument.identity)
+            folder = default_folder(str(getattr(config, "out", "out")), instrument, subject, key)
+        self._writer = RunWriter(folder, manifest_of(instrument, config, subject))
+        self.records: Run = self._writer.run
+
+    def put(self, name: str, table: pd.DataFrame) -> None:
+        """Write a table."""
+        self._writer.put(name, table)
+
+    def put_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write arrays that the report shows."""
+        self._writer.put_arrays(name, arrays)
+
+    def note(self, measurement: Measurement) -> None:
+        """Record a measurement; it is written when the run closes."""
+        self._writer.note(measurement)
+
+    def abstain(self, name: str, reason: str) -> None:
+        """Record that one part of a stage gave no number, and why; the stage goes on."""
+        self.note(Measurement.abstained(name, reason))
+
+    def begin(self, stage: Stage) -> None:
+        """Start a stage: from here on shards belong to it."""
+        config = self.config if self.study is None else _joined(self.config, self.study)
+        self._fingerprint = self._hash(config, stage.settings)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 of what decides the shards of the stage that is running."""
+        return self._fingerprint
+
+    def shard(
+        self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays of a finished piece; made and written if the folder does not have them yet."""
+        key = ShardKey(name=name, fingerprint=self._fingerprint)
+        shard = self.records.find_shard(key)
+        if shard is None:
+            self.records.write_shard(key, make(), {})
+            shard = self.records.read_shard(key)
+        return dict(shard.arrays)
+
+    def once(self, name: str, make: Callable[[], Value]) -> Value:
+        """Value that several stages share; the stage that asks first makes it."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        value: Value = self._shared[name]
+        return value
+
+    def counter(self, name: str, total: int = 1) -> Counter:
+        """Progress bar of a part of a stage."""
+        return Counter(self.progress, name, total)
+
+    def generator(self, *key: int) -> torch.Generator:
+        """Random numbers that depend on the seed of the run and this key alone."""
+        return seeded_generator(int(getattr(self.config, "seed", 0)), *key)
+
+    def close(self) -> Run:
+        """Write verdicts and measurements, remove tables of another run, close the manifest."""
+        return self._writer.finish([self.verdicts[name] for name in sorted(self.verdicts)])
+
+    def _hash(self, config: Config | Mapping[str, Any], names: tuple[str, ...]) -> str:
+        known = config if isinstance(config, Mapping) else config.model_dump(mode="json")
+        decides = {
+            "settings": {name: known[name] for name in names},
+            "marks": self.subject.marks,
+            "versions": {name: str(version) for name, version in library_versions().items()},
+        }
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def seeded_generator(*key: int) -> torch.Generator:
+    """Random numbers that depend on this key alone, the same on every machine."""
+    import torch
+
+    state = int(np.random.SeedSequence(list(key)).generate_state(1, np.uint64)[0])
+    return torch.Generator().manual_seed(state >> 1)
+
+
+def _joined(config: Config, study: Config) -> dict[str, Any]:
+    """Settings of a study and of its instrument; a study has no setting of the same name."""
+    return {**study.model_dump(mode="json"), **config.model_dump(mode="json")}

@@ -1,0 +1,100 @@
+"""The engine: prepares the subject, walks the stages, judges, closes the run. Knows no instrument.
+
+A stage that raises `Abstention` gives no number: the reason is written as a measurement of its
+name, and every claim of the stage abstains for it. An error of any other kind ends the run; what
+was finished is in the folder, and the same call resumes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowscope.evidence import not_measured
+from flowscope.lab.bench import Bench
+from flowscope.lab.claim import Abstention, Claim
+from flowscope.lab.config import Config
+from flowscope.lab.instrument import Instrument, Stage
+from flowscope.lab.progress import Progress
+from flowscope.records import Verdict
+
+if TYPE_CHECKING:
+    from flowscope.lab.result import Result
+    from flowscope.lab.study import Study
+
+__all__ = ["run"]
+
+
+def run(
+    instrument: Instrument,
+    config: Config,
+    *,
+    given: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    study: tuple[Study, Config] | None = None,
+) -> Result:
+    """Measure one subject with one instrument into one run folder.
+
+    Parameters
+    ----------
+    instrument, config
+        What measures, and its resolved settings.
+    given
+        Objects by the names of `Instrument.arguments`; what is absent or None comes from the
+        settings.
+    folder
+        Run folder; by default one below ``config.out`` named after instrument, model and data. An
+        unfinished run in it is resumed.
+    progress
+        Called with (stage, done, total).
+    study
+        A study and its settings: its stages follow those of the instrument.
+    """
+    objects = {name: value for name, value in (given or {}).items() if value is not None}
+    config, subject = instrument.resolve(instrument.prepare)(config, objects)
+    more, settings = study if study is not None else (None, None)
+    bench: Bench[Any, Any] = Bench(
+        instrument, config, subject, folder=folder, progress=progress, study=settings
+    )
+    for stage in (*instrument.stages, *(more.stages if more is not None else ())):
+        _walk(stage, bench)
+    result: Result = instrument.resolve(instrument.result)(run=bench.close())
+    if more is not None:
+        result.run.write_table(more.name, more.resolve(more.statements)(result.run))
+    return result
+
+
+def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
+    """Measure and judge one stage, or let it abstain."""
+    bench.begin(stage)
+    try:
+        _require(stage.needs, bench)
+        stage.resolve(stage.measure)(bench)
+        verdicts = _judged(stage, bench)
+    except Abstention as reason:
+        bench.abstain(stage.name, str(reason))
+        verdicts = [not_measured(claim, str(reason)) for claim in stage.claims]
+    bench.verdicts |= {verdict.name: verdict for verdict in verdicts}
+
+
+def _require(claims: Iterable[Claim], bench: Bench[Any, Any]) -> None:
+    for claim in claims:
+        verdict = bench.verdicts[claim.name]
+        if verdict.decision != "holds":
+            raise Abstention(f"{claim.name} does not hold: {verdict.because}")
+
+
+def _judged(stage: Stage, bench: Bench[Any, Any]) -> list[Verdict]:
+    if not stage.judge:
+        return []
+    verdicts: list[Verdict] = list(stage.resolve(stage.judge)(bench))
+    names = {verdict.name for verdict in verdicts}
+    expected = {claim.name for claim in stage.claims}
+    if names != expected:
+        raise RuntimeError(
+            f"The stage {stage.name!r} declares the claims {sorted(expected)} and judged "
+            f"{sorted(names)}."
+        )
+    return verdicts

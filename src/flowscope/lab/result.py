@@ -1,0 +1,198 @@
+"""What an instrument returns: verdicts, tables and the run folder that holds them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from flowscope.errors import RecordError
+from flowscope.lab.instrument import Instrument
+from flowscope.lab.registry import instrument_of
+from flowscope.records import Run, Unavailable, Verdict
+
+__all__ = ["Result", "Tables", "opened", "plain_rows"]
+
+
+class Tables(Mapping[str, pd.DataFrame]):
+    """Tables of a run, as attributes and by name."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._run.tables():
+            raise KeyError(f"this run has no table {name!r}; it has {', '.join(self)}")
+        return self._run.read_table(name)
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(str(error.args[0])) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._run.tables())
+
+    def __len__(self) -> int:
+        return len(self._run.tables())
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self})
+
+    def __repr__(self) -> str:
+        return f"Tables({', '.join(self)})"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """A finished run of an instrument. Everything is read from the run folder.
+
+    Attributes
+    ----------
+    run
+        The run folder.
+    """
+
+    run: Run
+
+    @property
+    def instrument(self) -> Instrument:
+        """The instrument that made the run."""
+        return instrument_of(self.run)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Verdicts sorted by name, each with its reason."""
+        return self.run.read_verdicts()
+
+    @property
+    def tables(self) -> Tables:
+        """Tables of the run: ``result.tables.NAME`` or ``result.tables["NAME"]``."""
+        return Tables(self.run)
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self.tables[name]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The main table of the instrument."""
+        return self.tables[self.instrument.main_table]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Resolved settings, with ``command``, ``model`` and ``measured``."""
+        resolved = self.run.read_manifest().config_resolved
+        return {} if isinstance(resolved, Unavailable) else resolved
+
+    @property
+    def model(self) -> str:
+        """Where the model comes from."""
+        return str(self.settings.get("model", ""))
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the run decides nothing; the command exits with 3."""
+        return all(verdict.decision == "abstains" for verdict in self.verdicts)
+
+    def table_or_reason(self, name: str, part: str = "") -> pd.DataFrame | Unavailable:
+        """A table, or why the run does not have it.
+
+        Parameters
+        ----------
+        name
+            Name of the table.
+        part
+            Name under which the reason was recorded, where it is not that of the table.
+        """
+        if name in self.run.tables():
+            return self.run.read_table(name)
+        reasons = {m.name: m.because for m in self.run.read_measurements()}
+        return Unavailable(reasons.get(part or name, "it was not measured"))
+
+    def report(self, folder: str | Path | None = None) -> Path:
+        """Write ``report.html`` and the figures; into a copy of the run when a folder is given."""
+        from flowscope.report import render
+
+        run = self.run
+        if folder is not None and Path(folder).absolute() != run.folder:
+            target = Path(folder)
+            if target.exists() and any(target.iterdir()):
+                raise RecordError(f"{target} is not empty; give a new folder for the report.")
+            shutil.copytree(run.folder, target, dirs_exist_ok=True)
+            run = Run.open(target)
+        instrument = self.instrument
+        render(run, instrument.resolve(instrument.page))
+        return run.folder / "report.html"
+
+    def to_json(self) -> dict[str, Any]:
+        """Document of plain values: verdicts, how much was read, and where the tables are."""
+        run, measured = self.run, self.settings.get("measured", {})
+        return {
+            "model": self.model,
+            "measured": {name.removesuffix("_measured"): _plain(measured[name]) for name in measured},
+            "verdicts": [_plain_verdict(verdict) for verdict in self.verdicts],
+            "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
+            "run": str(run.folder),
+            "report": str(run.folder / "report.html"),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{v.name}  {v.decision:<8}  {v.because}" for v in self.verdicts]
+        title = f"{self.instrument.name} of {self.model or 'a model'}"
+        return "\n".join([title, *lines, f"run: {self.run.folder}"])
+
+    def _repr_html_(self) -> str:
+        rows = [{"": v.name, "decision": v.decision, "because": v.because} for v in self.verdicts]
+        return str(pd.DataFrame(rows).to_html(index=False, escape=True))
+
+
+def opened(folder: str | Path) -> Result:
+    """The result in a run folder, of the class of its instrument.
+
+    Raises
+    ------
+    RecordError
+        The folder is no run, or is of a newer version of flowscope.
+    InvalidInputError
+        The run names an instrument that is not installed.
+    """
+    run = Run.open(folder)
+    instrument = instrument_of(run)
+    result: Result = instrument.resolve(instrument.result)(run=run)
+    return result
+
+
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a table as plain values; None where there is no number."""
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records"))
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
+    statistic = verdict.statistic
+    interval = statistic.interval
+    return {
+        "name": verdict.name,
+        "decision": verdict.decision,
+        "statistic": float(statistic.numbers()) if statistic.status == "ok" else None,
+        "interval": None
+        if isinstance(interval, Unavailable)
+        else [float(interval.low), float(interval.high)],
+        "because": verdict.because,
+        "claim": verdict.claim,
+        "n": statistic.n,
+    }
