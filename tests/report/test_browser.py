@@ -8,6 +8,8 @@ from tests.report.synthetic import HOSTILE, write_run
 from tests.report.synthetic_geometry import LAYERS, SILENT, write_geometry
 
 from flowscope.report import report_html
+from flowscope.report.audit_page import PAGE
+from flowscope.report.heads_page import PAGE as HEADS
 
 ARGUMENTS = [
     "--headless",
@@ -46,12 +48,12 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(run):
-    return written(run)
+    return written(run, PAGE)
 
 
-def written(run):
+def written(run, page):
     path = run.folder / "report.html"
-    path.write_text(report_html(run), encoding="utf-8")
+    path.write_text(report_html(run, page), encoding="utf-8")
     return path.as_uri()
 
 
@@ -163,7 +165,7 @@ def test_the_map_can_be_walked_with_the_keyboard(visit):
 
 def test_an_injected_script_is_stopped_by_the_policy(browser, run, tmp_path):
     # Not the escaping but what stands behind it: the policy alone must stop a script.
-    page = report_html(run)
+    page = report_html(run, PAGE)
     broken = tmp_path / "broken.html"
     broken.write_text(page.replace("</main>", "<script>alert(9)</script></main>"), "utf-8")
     visit = Visit(browser, broken.as_uri())
@@ -186,7 +188,7 @@ def test_a_run_with_missing_tables_is_silent_too(browser, tmp_path):
     wrong = []
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(written(run))
+    page.goto(written(run, PAGE))
     page.wait_for_selector("#plot-variation .main-svg")
     page.close()
     assert wrong == []
@@ -194,7 +196,7 @@ def test_a_run_with_missing_tables_is_silent_too(browser, tmp_path):
 
 @pytest.fixture(scope="module")
 def heads_address(tmp_path_factory, quick_flush):
-    return written(write_geometry(tmp_path_factory.mktemp("heads") / "run", study=True))
+    return written(write_geometry(tmp_path_factory.mktemp("heads") / "run", study=True), HEADS)
 
 
 @pytest.fixture
@@ -316,7 +318,7 @@ def test_no_part_of_the_heads_sticks_out(browser, heads_address, width):
     ids=str,
 )
 def test_unusual_runs_of_heads_are_silent_too(browser, tmp_path, settings):
-    address = written(write_geometry(tmp_path / "run", **settings))
+    address = written(write_geometry(tmp_path / "run", **settings), HEADS)
     visit = Visit(browser, address, plots=0)
     visit.page.wait_for_timeout(300)
     if "geometry" not in settings.get("without", ()):

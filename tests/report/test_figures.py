@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from flowscope.report import (
     simplex_figures,
     theme,
 )
+from flowscope.report.audit_page import PAGE
 from flowscope.report.escaping import json_island
 from flowscope.report.source import read_source, spans
 from flowscope.report.token_map import MOST_CELLS, token_data
@@ -40,7 +42,7 @@ FIGURES = {
 
 @pytest.fixture(scope="module")
 def source(run):
-    return read_source(run)
+    return read_source(run, PAGE)
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -78,15 +80,15 @@ def test_abstained_stretches_are_grey_and_passing_ones_are_not(source):
 
 def test_segments_found_from_the_layers_are_those_of_the_table(run, tmp_path):
     bare = write_run(tmp_path / "bare", without=("segments",))
-    extent = [(span.first, span.last, span.passes) for span in spans(read_source(bare))]
-    assert extent == [(span.first, span.last, span.passes) for span in spans(read_source(run))]
+    extent = [(span.first, span.last, span.passes) for span in spans(read_source(bare, PAGE))]
+    assert extent == [
+        (span.first, span.last, span.passes) for span in spans(read_source(run, PAGE))
+    ]
 
 
 def test_an_undefined_interval_leaves_no_band(source):
     frame = source.tables["layers"].drop(columns=["entropy_low"])
-    bare = type(source)(
-        manifest=source.manifest, verdicts=(), measurements=(), tables={"layers": frame}
-    )
+    bare = replace(source, verdicts=(), measurements=(), tables={"layers": frame})
     assert len(depth_figures.entropy(source)["data"]) == 2
     assert len(depth_figures.entropy(bare)["data"]) == 1
 
@@ -94,7 +96,7 @@ def test_an_undefined_interval_leaves_no_band(source):
 def test_a_median_of_zero_is_a_gap_on_the_logarithmic_axis(source):
     frame = source.tables["locking"].assign(tv_median=0.0)
     tables = {**source.tables, "locking": frame}
-    changed = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
+    changed = replace(source, verdicts=(), measurements=(), tables=tables)
     median = simplex_figures.locking(changed)["data"][2]
     assert set(median["y"]) == {None}
 
@@ -107,7 +109,7 @@ def test_heads_that_collapsed_are_crossed(source):
 
 def test_a_missing_head_is_a_hole_not_a_zero(source):
     tables = {"heads": source.tables["heads"].iloc[1:]}
-    changed = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
+    changed = replace(source, verdicts=(), measurements=(), tables=tables)
     assert math.isnan(head_figures.head_grid(changed, "entropy_share").cells[0][0])
 
 
@@ -136,7 +138,7 @@ def test_each_sweep_is_drawn_for_all_layers_and_for_each(source, kind):
 def test_a_sweep_that_was_not_run_says_so(source):
     frame = source.tables["curvature_response"]
     tables = {"curvature_response": frame[frame["kind"] == "temperature"]}
-    changed = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
+    changed = replace(source, verdicts=(), measurements=(), tables=tables)
     assert "key norm was not run" in curvature_figures.response(changed, "key_norm").reason
 
 
@@ -162,7 +164,7 @@ def test_a_map_too_large_for_the_page_says_what_it_left_out(source):
     frame = source.tables["tokens"]
     copies = [frame.assign(prompt=frame["prompt"] + 100 * k) for k in range(15)]
     tables = {"tokens": pd.concat(copies, ignore_index=True)}
-    large = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables=tables)
+    large = replace(source, verdicts=(), measurements=(), tables=tables)
     data = token_data(large)
     cells = sum(len(p["layers"]) * len(p["tokens"]) for p in data["prompts"])
     assert cells <= MOST_CELLS
@@ -171,7 +173,7 @@ def test_a_map_too_large_for_the_page_says_what_it_left_out(source):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_its_table_a_figure_says_which(source, name):
-    empty = type(source)(manifest=source.manifest, verdicts=(), measurements=(), tables={})
+    empty = replace(source, verdicts=(), measurements=(), tables={})
     reason = FIGURES[name](empty)
     assert isinstance(reason, Unavailable)
     assert "has no table" in reason.reason

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ from tests.report.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.report import flow_figures, rotation_figures, study_tables, theme
+from flowscope.report.audit_page import PAGE
+from flowscope.report.claims import claims
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.flow_pictures import FLOW_PICTURES
 from flowscope.report.flow_sections import depth_loss_section, flow_section, rotation_section
@@ -44,18 +47,16 @@ PNGS = {"adequacy": "forecasts"}
 
 @pytest.fixture(scope="module")
 def source(run):
-    return read_source(run)
+    return read_source(run, PAGE)
 
 
 @pytest.fixture(scope="module")
 def page(run):
-    return report_html(run)
+    return report_html(run, PAGE)
 
 
 def with_tables(source, **tables):
-    return type(source)(manifest=source.manifest, verdicts=source.verdicts,
-                        measurements=source.measurements,
-                        tables={**source.tables, **tables})  # fmt: skip
+    return replace(source, tables={**source.tables, **tables})
 
 
 def numbers(values):
@@ -71,12 +72,12 @@ def test_plotly_accepts_the_figure_as_it_stands(source, name):
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_there_exactly_when_its_table_is(source, page, tmp_path, name):
     bare = write_run(tmp_path / "run", without=(name,))
-    shown, picture = report_html(bare), PNGS.get(name, name)
+    shown, picture = report_html(bare, PAGE), PNGS.get(name, name)
     for box in BOXES[name]:
         assert f'id="plot-{box}"' in page
         assert f'id="plot-{box}"' not in shown
     assert f"no table “{name}”" in shown
-    assert isinstance(png(read_source(bare), picture), Unavailable)
+    assert isinstance(png(read_source(bare, PAGE), picture), Unavailable)
     assert isinstance(png(source, picture), bytes)
 
 
@@ -177,8 +178,7 @@ def test_the_rank_correlation_stands_in_the_caption(source):
     told = Measurement(name="rank correlation of forecast error and budget", values=0.41,
                        unit="1", n=17, estimator="Spearman", dtype="float64",
                        interval=Interval(low=0.2, high=0.6, level=0.95, method="b"))  # fmt: skip
-    noted = type(source)(manifest=source.manifest, verdicts=source.verdicts, measurements=(told,),
-                         tables=source.tables)  # fmt: skip
+    noted = replace(source, measurements=(told,), tables=source.tables)
     assert "Rank correlation 0.41 [0.2, 0.6]" in flow_section(noted)
     assert "Rank correlation" not in flow_section(source)
 
@@ -239,14 +239,12 @@ def test_rotation_that_nowhere_could_be_read_says_why(source):
 )
 def test_an_abstained_section_is_one_sentence_with_the_verdict_s_reason(source, section, tables):
     left = {name: table for name, table in source.tables.items() if name not in tables}
-    silent = type(source)(manifest=source.manifest, verdicts=tuple(verdicts(True)),
-                          measurements=(), tables=left)  # fmt: skip
+    silent = replace(source, verdicts=tuple(verdicts(True)), measurements=(), tables=left)
     text = section(silent)
     assert text.count("<p") == 1
     assert "plot-" not in text
     assert "no segment passed the gate (smallest relative variation 0.41" in text
-    measured = type(source)(manifest=source.manifest, verdicts=source.verdicts, measurements=(),
-                            tables=left)  # fmt: skip
+    measured = replace(source, measurements=(), tables=left)
     assert f"no table “{tables[0]}”" in section(measured)
 
 
@@ -254,8 +252,7 @@ def test_two_verdicts_with_two_reasons_lend_none_to_a_table(source):
     lack = Unavailable("nothing there")
     one, two = (verdicts(True)[k] for k in (1, 4))
     other = type(two)(**{**vars(two), "because": "another"})
-    apart = type(source)(manifest=source.manifest, verdicts=(one, other), measurements=(),
-                         tables={})  # fmt: skip
+    apart = replace(source, verdicts=(one, other), measurements=(), tables={})
     assert apart.withheld(lack, "P1", "P4") == lack
     assert apart.withheld(lack, "P1").reason == one.because
     assert apart.withheld(lack, "P9") == lack
@@ -264,7 +261,7 @@ def test_two_verdicts_with_two_reasons_lend_none_to_a_table(source):
 def test_claims_come_first_each_with_its_answer_in_words(source, page):
     table = source.tables["track_t"]
     assert page.index('<section id="claims"') < page.index('<section id="verdicts"')
-    shown = study_tables.claims(source)
+    shown = claims(source, "track_t", "000")
     rows = re.findall(r'<tr><th scope="row">.*?</tr>', shown)
     assert len(rows) == len(table)
     looks = {"yes": "holds", "no": "fails"}
@@ -278,7 +275,7 @@ def test_claims_come_first_each_with_its_answer_in_words(source, page):
 
 
 def test_an_audit_that_is_no_study_has_no_claims(tmp_path):
-    page = report_html(write_run(tmp_path / "run", study=False))
+    page = report_html(write_run(tmp_path / "run", study=False), PAGE)
     for anchor in ("claims", "identification", "temperature"):
         assert f'<section id="{anchor}"' not in page
     assert "track_t" not in page
@@ -286,7 +283,7 @@ def test_an_audit_that_is_no_study_has_no_claims(tmp_path):
 
 def test_an_unknown_answer_is_shown_as_text_and_not_as_agreement(source):
     frame = source.tables["track_t"].assign(agrees=HOSTILE, item=HOSTILE, where=HOSTILE)
-    shown = study_tables.claims(with_tables(source, track_t=frame))
+    shown = claims(with_tables(source, track_t=frame), "track_t", "000")
     assert HOSTILE not in shown
     assert html_text(HOSTILE) in shown
     assert 'class="chip holds"' not in shown
@@ -300,9 +297,9 @@ def test_hostile_text_in_any_column_is_text(tmp_path, run, table):
     named = [c for c in frame.columns if frame[c].dtype.kind not in "iufb" and c not in kept]
     assert named
     bare.write_table(table, frame.assign(**dict.fromkeys(named, HOSTILE)))
-    assert HOSTILE not in report_html(bare)
+    assert HOSTILE not in report_html(bare, PAGE)
     for picture in FLOW_PICTURES:
-        png(read_source(bare), picture)
+        png(read_source(bare, PAGE), picture)
 
 
 def test_distances_lie_on_their_slope(source):

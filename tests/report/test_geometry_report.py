@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from tests.report.test_page import PNG, Structure
 
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
+from flowscope.report.audit_page import PAGE as AUDIT
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.geometry_figures import (
     MOST_DIALS,
@@ -33,7 +35,8 @@ from flowscope.report.geometry_figures import (
     geometry_data,
 )
 from flowscope.report.geometry_tables import TOP, dial_listing, furthest
-from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
+from flowscope.report.heads_page import PAGE
+from flowscope.report.pictures import png
 from flowscope.report.portrait import (
     ARROWS,
     MOST_ENTRIES,
@@ -42,15 +45,9 @@ from flowscope.report.portrait import (
     portrait_data,
     token_labels,
 )
-from flowscope.report.source import (
-    GEOMETRY_STUDY_TABLES,
-    GEOMETRY_TABLES,
-    STUDY_TABLES,
-    TABLES,
-    read_source,
-)
+from flowscope.report.source import read_source
 
-EVERY = (*GEOMETRY_TABLES, *GEOMETRY_STUDY_TABLES)
+EVERY = tuple(PAGE.purposes)
 ARRAYS = ("kernel", "current", "law", "diffusion", "magnetic")
 SMALL = (2, 3)
 LAW = np.zeros((30, 9, 24))
@@ -65,12 +62,12 @@ def run(tmp_path_factory, quick_flush):
 
 @pytest.fixture(scope="module")
 def source(run):
-    return read_source(run)
+    return read_source(run, PAGE)
 
 
 @pytest.fixture(scope="module")
 def page(run):
-    return report_html(run)
+    return report_html(run, PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +76,11 @@ def structure(page):
 
 
 def changed(source, arrays=None, **tables):
-    return type(source)(manifest=source.manifest, verdicts=source.verdicts,
-                        measurements=source.measurements, tables={**source.tables, **tables},
-                        arrays=source.arrays if arrays is None else arrays)  # fmt: skip
+    return replace(
+        source,
+        tables={**source.tables, **tables},
+        arrays=source.arrays if arrays is None else arrays,
+    )
 
 
 def test_the_page_is_about_heads_and_not_about_depth(structure, page):
@@ -137,8 +136,8 @@ def test_hostile_text_is_text(page, structure):
 
 
 def test_the_page_is_the_same_every_time(run, page, tmp_path):
-    assert report_html(run) == page
-    assert report_html(write_geometry(tmp_path / "again", study=True)) == page
+    assert report_html(run, PAGE) == page
+    assert report_html(write_geometry(tmp_path / "again", study=True), PAGE) == page
 
 
 def test_the_page_of_a_model_of_that_size_is_small(page):
@@ -243,12 +242,14 @@ def test_tokens_that_occur_twice_carry_their_position(source):
 )  # fmt: skip
 def test_the_chain_is_said_in_words(tmp_path, chain, says):
     run = write_geometry(tmp_path / "run", size=SMALL, chain=chain)
-    assert says in chain_words(read_source(run))
-    assert says in Structure(report_html(run)).text
+    assert says in chain_words(read_source(run, PAGE))
+    assert says in Structure(report_html(run, PAGE)).text
 
 
 def test_a_quasi_stationary_chain_has_no_currents_and_says_why(tmp_path):
-    source = read_source(write_geometry(tmp_path / "run", size=SMALL, chain="quasi-stationary"))
+    source = read_source(
+        write_geometry(tmp_path / "run", size=SMALL, chain="quasi-stationary"), PAGE
+    )
     data, maps = portrait_data(source), geometry_data(source)
     assert "flows" not in data["heads"]["1,0"]
     assert "no currents" in data["currents_because"]
@@ -333,7 +334,7 @@ def test_a_study_shows_the_claims_of_002_and_its_identities(page, structure):
 
 
 def test_a_plain_run_of_heads_has_no_claims(tmp_path):
-    page = report_html(write_geometry(tmp_path / "run", size=SMALL))
+    page = report_html(write_geometry(tmp_path / "run", size=SMALL), PAGE)
     assert "002 says" not in page
     assert "Do its identities hold?" not in page
     assert "diffusion_attention" not in page
@@ -342,11 +343,11 @@ def test_a_plain_run_of_heads_has_no_claims(tmp_path):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_missing_table_is_named_and_the_rest_is_there(tmp_path, name):
     run = write_geometry(tmp_path / "run", size=SMALL, study=True, without=(name,))
-    page = report_html(run)
+    page = report_html(run, PAGE)
     assert f"no table “{name}”" in page
     assert f"table {name}</th>" in page
     assert Structure(page).wrong == []
-    assert not any(f"table {other}</th>" in page for other in (*TABLES, *STUDY_TABLES))
+    assert not any(f"table {other}</th>" in page for other in AUDIT.purposes)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -364,14 +365,14 @@ def test_a_poor_table_is_no_error(tmp_path, name, damage):
     for other in EVERY:
         bare.write_table(other, frames[damage] if other == name else whole.read_table(other))
     bare.write_arrays("portrait", whole.read_arrays("portrait"))
-    assert Structure(report_html(bare)).wrong == []
-    for picture in GEOMETRY_PICTURES if name in ("geometry", "dials") else ():
-        png(read_source(bare), picture)
+    assert Structure(report_html(bare, PAGE)).wrong == []
+    for picture in PAGE.pictures if name in ("geometry", "dials") else ():
+        png(read_source(bare, PAGE), picture)
 
 
 @pytest.mark.parametrize("name", ["portrait", *ARRAYS])
 def test_missing_arrays_are_no_error(tmp_path, name):
-    page = report_html(write_geometry(tmp_path / "run", size=SMALL, without=(name,)))
+    page = report_html(write_geometry(tmp_path / "run", size=SMALL, without=(name,)), PAGE)
     assert Structure(page).wrong == []
     assert ("no arrays “portrait”" in page) == (name == "portrait")
 
@@ -380,7 +381,7 @@ def test_what_abstained_says_why_in_its_place(tmp_path):
     run = write_geometry(tmp_path / "run", size=SMALL, without=("portrait", "dials"))
     reasons = {"dials": "the model has no loss <of> its own", "portrait": "65 <tokens>"}
     run.write_measurements([Measurement.abstained(name, text) for name, text in reasons.items()])
-    page = report_html(run)
+    page = report_html(run, PAGE)
     for text in reasons.values():
         assert f"Not shown: {html_text(text)}." in page
 
@@ -412,19 +413,19 @@ def test_arrays_that_do_not_fit_are_refused_in_words(source, arrays, says):
 @pytest.mark.parametrize("size", [(1, 1), (1, 5), (4, 1)])
 def test_one_layer_or_one_head_is_no_error(tmp_path, size):
     run = write_geometry(tmp_path / "run", size=size, tokens=["one"])
-    page = report_html(run)
+    page = report_html(run, PAGE)
     assert Structure(page).wrong == []
     assert "Heads furthest from equilibrium" in page
-    render(run)
+    render(run, PAGE)
 
 
 def test_an_empty_run_of_heads_is_a_page_that_says_so(tmp_path):
     run = Run.create(tmp_path / "run", Manifest(config_resolved={"command": "heads"}))
-    page = report_html(run)
+    page = report_html(run, PAGE)
     assert "flowscope · heads" in page
-    assert all(f"table {name}</th>" in page for name in GEOMETRY_TABLES)
+    assert all(f"table {name}</th>" in page for name in PAGE.tables)
     assert "no verdicts" in page
-    assert not any(f"table {name}</th>" in page for name in TABLES)
+    assert not any(f"table {name}</th>" in page for name in AUDIT.tables)
 
 
 def test_silent_heads_are_listed_by_their_reason(source, structure):
@@ -434,15 +435,15 @@ def test_silent_heads_are_listed_by_their_reason(source, structure):
 
 def test_render_writes_the_pictures_of_the_heads_and_no_others(tmp_path):
     run = write_geometry(tmp_path / "run")
-    first = {path: path.read_bytes() for path in render(run)}
-    names = {f"figures/{name}.png" for name in GEOMETRY_PICTURES} | {"report.html"}
+    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
-    assert {path: path.read_bytes() for path in render(run)} == first
-    assert not set(PICTURES) & set(GEOMETRY_PICTURES)
+    assert {path: path.read_bytes() for path in render(run, PAGE)} == first
+    assert not set(AUDIT.pictures) & set(PAGE.pictures)
     (run.folder / "tables" / "dials.csv").unlink()
-    assert isinstance(png(read_source(run), "dials"), Unavailable)
-    render(run)
+    assert isinstance(png(read_source(run, PAGE), "dials"), Unavailable)
+    render(run, PAGE)
     assert not (run.folder / "figures" / "dials.png").exists()
 
 

@@ -4,13 +4,15 @@ import pytest
 from tests.report.synthetic_image import write_images
 from tests.report.test_browser import Visit, browser, written  # noqa: F401
 
+from flowscope.report.image_page import PAGE
+
 PLOTS = 8
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, quick_flush):
     folder = tmp_path_factory.mktemp("image") / "run"
-    return written(write_images(folder, channels=3, study=True, ends=True))
+    return written(write_images(folder, channels=3, study=True, ends=True), PAGE)
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -52,7 +54,7 @@ def test_a_channel_can_be_chosen_and_chosen_back(browser, address):  # noqa: F81
     ids=str,
 )
 def test_unusual_runs_are_silent_too(browser, tmp_path, settings):  # noqa: F811
-    visit = Visit(browser, written(write_images(tmp_path / "run", **settings)), plots=1)
+    visit = Visit(browser, written(write_images(tmp_path / "run", **settings), PAGE), plots=1)
     visit.page.wait_for_timeout(300)
     visit.page.close()
     assert visit.wrong == []

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -32,8 +33,10 @@ from tests.report.synthetic_image import (
 )
 from tests.report.test_page import PNG, Structure
 
-from flowscope.records import Measurement, Run, Unavailable
+from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
+from flowscope.report.audit_page import PAGE as AUDIT
+from flowscope.report.choice import PAGES
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.image_axes import clock_of
 from flowscope.report.image_captions import family_caption, information_caption, parity_caption
@@ -47,12 +50,11 @@ from flowscope.report.image_figures import (
     uturn_figure,
 )
 from flowscope.report.image_order_figures import doublings, family_figure, weak_error_figure
-from flowscope.report.image_pictures import IMAGE_PICTURES
+from flowscope.report.image_page import PAGE
 from flowscope.report.image_strips import channels_shown, sample_strip, uturn_strip
 from flowscope.report.image_tables import paths_listing, silent_images, window_of, winners
-from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
-from flowscope.report.replica_pictures import REPLICA_PICTURES
-from flowscope.report.source import IMAGE_TABLES, read_source
+from flowscope.report.pictures import png
+from flowscope.report.source import read_source
 
 DRAWN = {
     "parity": "image_parity",
@@ -75,12 +77,12 @@ def run(tmp_path_factory, quick_flush):
 
 @pytest.fixture(scope="module")
 def source(run):
-    return read_source(run)
+    return read_source(run, PAGE)
 
 
 @pytest.fixture(scope="module")
 def page(run):
-    return report_html(run)
+    return report_html(run, PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -97,13 +99,15 @@ def bare(tmp_path_factory, quick_flush):
 
 @pytest.fixture(scope="module")
 def bare_page(bare):
-    return report_html(bare)
+    return report_html(bare, PAGE)
 
 
 def changed(source, arrays=None, **tables):
-    return type(source)(manifest=source.manifest, verdicts=source.verdicts,
-                        measurements=source.measurements, tables={**source.tables, **tables},
-                        arrays=source.arrays if arrays is None else arrays)  # fmt: skip
+    return replace(
+        source,
+        tables={**source.tables, **tables},
+        arrays=source.arrays if arrays is None else arrays,
+    )
 
 
 def drawable(picture):
@@ -144,7 +148,9 @@ def test_head_and_body_say_what_was_measured(structure, bare_page):
         assert fact in structure.text
     assert "8 principal axes of the pixels at each time" in structure.text
     assert "small run" not in structure.text.lower()
-    assert "A small run of 96 images: intervals are wide." in Structure(bare_page).text
+    text = Structure(bare_page).text
+    assert "A small run of 96 images: intervals are wide." in text
+    assert "96 images; below 512, an effect that is not seen may well be there." in text
 
 
 def test_every_element_is_closed_and_every_identifier_is_used_once(structure, bare_page):
@@ -181,9 +187,9 @@ def test_an_observable_with_a_hostile_name_is_text(source):
 
 
 def test_the_page_is_the_same_every_time_and_small(page, tmp_path):
-    assert report_html(write_images(tmp_path / "again", study=True)) == page
+    assert report_html(write_images(tmp_path / "again", study=True), PAGE) == page
     large = write_images(tmp_path / "large", channels=3, steps=50, size=96)
-    assert len(report_html(large).encode()) < 6_000_000
+    assert len(report_html(large, PAGE).encode()) < 6_000_000
 
 
 def test_distances_stand_above_their_null(source):
@@ -224,12 +230,12 @@ def test_channels_are_chosen_where_there_are_several(page, bare_page):
 
 
 def test_a_time_without_noise_stands_at_the_end_under_its_word(bare):
-    frame = read_source(bare).tables["parity"]
+    frame = read_source(bare, PAGE).tables["parity"]
     clock = clock_of(frame)
     places, texts = clock.marks
     assert texts[-1] == "image"
     assert places[-1] == clock.at([math.inf])[0] > clock.high
-    (line,) = on(drawable(parity_figure(read_source(bare), "all")), "y")
+    (line,) = on(drawable(parity_figure(read_source(bare, PAGE), "all")), "y")
     assert line["x"][-1] == pytest.approx(places[-1], rel=1e-3)
     assert None not in line["y"]
 
@@ -369,7 +375,7 @@ def test_uturns_hold_the_table_with_chance_and_closed_form(source):
 
 
 def test_classes_that_were_not_read_leave_no_empty_panel(bare, bare_page):
-    own = read_source(bare)
+    own = read_source(bare, PAGE)
     for picture in (uturn_figure(own), family_figure(own)):
         assert "yaxis2" not in drawable(picture)["layout"]
     text = Structure(bare_page).text
@@ -455,7 +461,7 @@ def test_claims_are_shown_as_every_study_shows_them(page, tmp_path):
     assert "about diffusion models of images" in section
     assert html_text(NASTY) in section
     assert "tables/track_i.csv" in section
-    plain = report_html(write_images(tmp_path / "run"))
+    plain = report_html(write_images(tmp_path / "run"), PAGE)
     assert 'id="claims"' not in plain
 
 
@@ -466,24 +472,30 @@ def test_verdicts_ask_their_question_and_count_images(page):
     assert "<dt>prompts</dt>" not in verdicts
 
 
-@pytest.mark.parametrize("name", [*IMAGE_TABLES, "samples", "uturn_strip"])
+@pytest.mark.parametrize("name", [*PAGE.tables, "samples", "uturn_strip"])
 def test_a_missing_part_leaves_its_reason_and_the_rest(tmp_path, name):
     run = write_images(tmp_path / "run", without=(name,), hostile=False)
-    assert f"no table “{name}”" in report_html(run) or name in ("samples", "uturn_strip",
+    assert f"no table “{name}”" in report_html(run, PAGE) or name in ("samples", "uturn_strip",
                                                                 "rotation")  # fmt: skip
     run.write_measurements([Measurement.abstained(name, "the <reason>")])
-    page = report_html(run)
+    page = report_html(run, PAGE)
     assert "Not shown: the &lt;reason&gt;." in page
     assert Structure(page).wrong == []
     if name in DRAWN:
-        assert isinstance(png(read_source(run), DRAWN[name]), Unavailable)
+        assert isinstance(png(read_source(run, PAGE), DRAWN[name]), Unavailable)
 
 
 def test_a_run_without_any_table_has_a_page(source, tmp_path):
     run = Run.create(tmp_path / "run", source.manifest)
-    page = report_html(run)
+    page = report_html(run, PAGE)
     assert page.count('class="missing"') >= 9
     assert "flowscope · image model" in Structure(page).text
+
+
+def test_a_run_without_settings_has_a_page(tmp_path):
+    run = Run.create(tmp_path / "run", Manifest(config_resolved={"command": "image"}))
+    page = report_html(run, PAGE)
+    assert all(f"table {name}</th>" in page for name in PAGE.tables)
 
 
 def test_rows_without_a_number_are_told_at_the_end(source):
@@ -493,32 +505,21 @@ def test_rows_without_a_number_are_told_at_the_end(source):
     assert any(SINGULAR in reason for reason in found.values())
 
 
-def test_a_depth_audit_with_rotation_is_no_run_of_images(tmp_path):
-    own = read_source(write_run(tmp_path / "run"))
-    assert "rotation" in own.tables
-    assert not own.of_images
-    assert "by layer" in type(own)(manifest=own.manifest, verdicts=(), measurements=(), tables={},
-                                   ).table("rotation").reason  # fmt: skip
-
-
-def test_without_a_command_the_tables_tell_the_kind(source):
-    class Silent(type(source)):
-        def setting(self, name):
-            return None if name == "command" else super().setting(name)
-
-    given = {"manifest": source.manifest, "verdicts": (), "measurements": ()}
-    assert Silent(**given, tables=source.tables).of_images
-    assert not Silent(**given, tables={"rotation": source.tables["rotation"]}).of_images
+def test_a_table_of_the_same_name_has_the_purpose_that_its_page_declares(tmp_path):
+    audit = read_source(write_run(tmp_path / "run"), AUDIT)
+    assert "rotation" in audit.tables
+    assert "by layer" in replace(audit, tables={}).table("rotation").reason
+    assert "by time" in replace(audit, page=PAGE, tables={}).table("rotation").reason
 
 
 def test_pictures_are_written_beside_the_page_the_same_every_time(tmp_path):
     run = write_images(tmp_path / "run", study=True)
-    first = {path: path.read_bytes() for path in render(run)}
+    first = {path: path.read_bytes() for path in render(run, PAGE)}
     names = {path.relative_to(run.folder).as_posix() for path in first}
-    assert names == {"report.html", *(f"figures/{name}.png" for name in IMAGE_PICTURES)}
+    assert names == {"report.html", *(f"figures/{name}.png" for name in PAGE.pictures)}
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
-    assert {path: path.read_bytes() for path in render(run)} == first
-    assert not set(IMAGE_PICTURES) & {*PICTURES, *GEOMETRY_PICTURES, *REPLICA_PICTURES}
+    assert {path: path.read_bytes() for path in render(run, PAGE)} == first
+    assert not any(set(PAGE.pictures) & set(page.pictures) for page in PAGES if page is not PAGE)
     (run.folder / "tables" / "family.csv").unlink()
-    render(run)
+    render(run, PAGE)
     assert not (run.folder / "figures" / "image_family.png").exists()

@@ -12,12 +12,11 @@ from tests.report.synthetic import HOSTILE, write_run
 from flowscope.errors import RecordError
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.report import render, report_html
+from flowscope.report.audit_page import PAGE
 from flowscope.report.escaping import html_text, script_hash
-from flowscope.report.pictures import PICTURES
-from flowscope.report.source import STUDY_TABLES, TABLES
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
-EVERY = (*TABLES, *STUDY_TABLES)
+EVERY = tuple(PAGE.purposes)
 JOINT = ("adequacy_clouds", "drifts", "overlay", "budget")  # one sentence of P1 for all of them
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -60,7 +59,7 @@ class Structure(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return report_html(run)
+    return report_html(run, PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +105,9 @@ def test_hostile_text_is_text(page, structure):
 
 
 def test_the_page_is_the_same_every_time(run, page, tmp_path):
-    assert report_html(run) == page
+    assert report_html(run, PAGE) == page
     again = write_run(tmp_path / "again")
-    assert report_html(again) == page
+    assert report_html(again, PAGE) == page
 
 
 def test_each_verdict_is_shown_with_its_reason_and_its_numbers(run, structure):
@@ -127,18 +126,18 @@ def test_each_caption_says_how_many_and_by_which_method(structure):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_missing_table_is_named_and_the_rest_is_there(tmp_path, name):
-    page = report_html(write_run(tmp_path / "run", without=(name,)))
+    page = report_html(write_run(tmp_path / "run", without=(name,)), PAGE)
     assert f"no table “{name}”" in page or name == "segments"
     assert f"table {name}</th>" in page
     assert Structure(page).wrong == []
 
 
 def test_an_empty_run_is_a_page_that_says_so(tmp_path):
-    page = report_html(Run.create(tmp_path / "empty", Manifest()))
+    page = report_html(Run.create(tmp_path / "empty", Manifest()), PAGE)
     assert "no verdicts" in page
-    assert page.count("Not shown:") >= len(TABLES) - len(JOINT)
-    assert all(f"table {name}</th>" in page for name in TABLES)
-    assert not any(f"table {name}</th>" in page for name in STUDY_TABLES)
+    assert page.count("Not shown:") >= len(PAGE.tables) - len(JOINT)
+    assert all(f"table {name}</th>" in page for name in PAGE.tables)
+    assert not any(f"table {name}</th>" in page for name in PAGE.study_tables)
     assert "unnamed model" in page
 
 
@@ -146,8 +145,8 @@ def test_an_empty_run_is_a_page_that_says_so(tmp_path):
 def test_a_table_without_rows_is_no_error(tmp_path, run, name):
     bare = Run.create(tmp_path / "run", run.read_manifest())
     bare.write_table(name, run.read_table(name).iloc[:0])
-    assert f"the table “{name}” has no rows" in report_html(bare) or name == "segments"
-    render(bare)
+    assert f"the table “{name}” has no rows" in report_html(bare, PAGE) or name == "segments"
+    render(bare, PAGE)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -156,21 +155,21 @@ def test_undefined_numbers_are_no_error(tmp_path, run, name):
     frame = run.read_table(name)
     numbers = frame.select_dtypes("number").columns.difference(["layer", "head", "position"])
     bare.write_table(name, frame.assign(**dict.fromkeys(numbers, float("nan"))))
-    assert Structure(report_html(bare)).wrong == []
-    render(bare)
+    assert Structure(report_html(bare, PAGE)).wrong == []
+    render(bare, PAGE)
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_one_column_alone_is_no_error(tmp_path, run, name):
     bare = Run.create(tmp_path / "run", run.read_manifest())
     bare.write_table(name, pd.DataFrame({"layer": [0, 1, 2]}))
-    assert Structure(report_html(bare)).wrong == []
-    render(bare)
+    assert Structure(report_html(bare, PAGE)).wrong == []
+    render(bare, PAGE)
 
 
 def test_an_abstained_run_withholds_and_says_why(tmp_path):
     run = write_run(tmp_path / "run", abstained=True)
-    text = Structure(report_html(run)).text
+    text = Structure(report_html(run, PAGE)).text
     assert "Of 5 claims, 1 fails, 4 abstain. 0 of 30 layers can be read as a flow." in text
     assert "relative variation 0.41 above the threshold 0.15" in text
 
@@ -178,7 +177,7 @@ def test_an_abstained_run_withholds_and_says_why(tmp_path):
 def test_an_abstained_measurement_is_listed_with_its_reason(tmp_path):
     run = write_run(tmp_path / "run")
     run.write_measurements([Measurement.abstained("rotation", "too few <prompts>")])
-    assert f"<td>{html_text('too few <prompts>')}</td>" in report_html(run)
+    assert f"<td>{html_text('too few <prompts>')}</td>" in report_html(run, PAGE)
 
 
 def test_a_caption_prefers_the_birth_certificate_of_its_own_measurement(tmp_path):
@@ -187,7 +186,7 @@ def test_a_caption_prefers_the_birth_certificate_of_its_own_measurement(tmp_path
     own = Measurement(name="entropy", values=[1.5], axes=("layer",), unit="nat", n=17,
                       estimator="median", dtype="float64", interval=made)  # fmt: skip
     run.write_measurements([own])
-    assert "n = 17 prompts; intervals: 90\u00a0%, BCa over prompts" in report_html(run)
+    assert "n = 17 prompts; intervals: 90\u00a0%, BCa over prompts" in report_html(run, PAGE)
 
 
 def test_a_verdict_without_key_interval_or_null_is_shown(tmp_path):
@@ -197,7 +196,7 @@ def test_a_verdict_without_key_interval_or_null_is_shown(tmp_path):
     odd = Verdict(name="own", claim="it <b>holds</b>", statistic=one, null=absent, effect=absent,
                   interval=absent, decision="holds", because="so")  # fmt: skip
     run.write_verdicts([odd])
-    text = Structure(report_html(run)).text
+    text = Structure(report_html(run, PAGE)).text
     assert "It <b>holds</b>" in text
     assert "not available: one <prompt> has no interval" in text
     assert "0 nat" in text
@@ -208,31 +207,31 @@ def test_a_damaged_table_is_refused(tmp_path):
     path = run.folder / "tables" / "layers.csv"
     path.write_text(path.read_text().replace("3.35", "0.01"))
     with pytest.raises(RecordError, match="damaged"):
-        report_html(run)
+        report_html(run, PAGE)
 
 
 def test_render_writes_the_page_and_the_pictures(tmp_path):
     run = write_run(tmp_path / "run")
-    first = {path: path.read_bytes() for path in render(run)}
-    names = {f"figures/{name}.png" for name in PICTURES} | {"report.html"}
+    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
-    assert first[run.folder / "report.html"].decode() == report_html(run)
+    assert first[run.folder / "report.html"].decode() == report_html(run, PAGE)
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
-    assert {path: path.read_bytes() for path in render(run)} == first
+    assert {path: path.read_bytes() for path in render(run, PAGE)} == first
     assert not list(run.folder.rglob(".*"))
 
 
 def test_a_picture_whose_table_is_gone_does_not_stay(tmp_path):
     run = write_run(tmp_path / "run")
-    render(run)
+    render(run, PAGE)
     (run.folder / "tables" / "heads.csv").unlink()
-    assert not any(path.name == "heads.png" for path in render(run))
+    assert not any(path.name == "heads.png" for path in render(run, PAGE))
     assert not (run.folder / "figures" / "heads.png").exists()
 
 
 def test_the_report_needs_no_torch_and_no_model():
     code = (
-        "import sys, flowscope.report; "
+        "import sys, flowscope.report.choice; "
         "sys.exit(bool({'torch', 'transformers', 'matplotlib.pyplot'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

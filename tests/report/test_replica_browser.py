@@ -4,12 +4,14 @@ import pytest
 from tests.report.synthetic_replica import COUPLINGS, LAYERS, write_replicas
 from tests.report.test_browser import Visit, browser, written  # noqa: F401
 
+from flowscope.report.sync_page import PAGE
+
 PLOTS = 1 + (len(COUPLINGS) + 1) + 1 + (len(COUPLINGS) + 1) + 1 + 1 + 1
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory, quick_flush):
-    return written(write_replicas(tmp_path_factory.mktemp("sync") / "run", study=True))
+    return written(write_replicas(tmp_path_factory.mktemp("sync") / "run", study=True), PAGE)
 
 
 @pytest.fixture
@@ -98,7 +100,7 @@ def test_no_part_sticks_out(browser, address, width):  # noqa: F811
     ids=str,
 )
 def test_unusual_runs_are_silent_too(browser, tmp_path, settings):  # noqa: F811
-    visit = Visit(browser, written(write_replicas(tmp_path / "run", **settings)), plots=1)
+    visit = Visit(browser, written(write_replicas(tmp_path / "run", **settings), PAGE), plots=1)
     visit.page.wait_for_timeout(300)
     visit.page.close()
     assert visit.wrong == []

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -27,8 +28,11 @@ from tests.report.test_page import PNG, Structure
 
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
+from flowscope.report.audit_page import PAGE as AUDIT
+from flowscope.report.choice import PAGES
 from flowscope.report.escaping import html_text, json_island, script_hash
-from flowscope.report.pictures import GEOMETRY_PICTURES, PICTURES, png
+from flowscope.report.heads_page import PAGE as HEADS
+from flowscope.report.pictures import png
 from flowscope.report.replica_captions import gap_caption, mode_caption
 from flowscope.report.replica_depth_figures import (
     beyond_null,
@@ -46,19 +50,13 @@ from flowscope.report.replica_figures import (
     scale_figure,
     smooth_fit,
 )
-from flowscope.report.replica_pictures import REPLICA_PICTURES
 from flowscope.report.replica_series import rows_of, series_of
 from flowscope.report.replica_strip import MOST_BYTES, paired_samples, strip_png
 from flowscope.report.replica_tables import commitment_listing, replica_claims, silent_replicas
-from flowscope.report.source import (
-    REPLICA_EXTRAS,
-    REPLICA_STUDY_TABLES,
-    REPLICA_TABLES,
-    TABLES,
-    read_source,
-)
+from flowscope.report.source import read_source
+from flowscope.report.sync_page import PAGE
 
-EVERY = (*REPLICA_TABLES, *REPLICA_STUDY_TABLES)
+EVERY = (*PAGE.tables, *PAGE.study_tables)
 DRAWN = {
     "agreement": ("sync_agreement", "sync_scales"),
     "commitment": ("sync_agreement",),
@@ -78,12 +76,12 @@ def run(tmp_path_factory, quick_flush):
 
 @pytest.fixture(scope="module")
 def source(run):
-    return read_source(run)
+    return read_source(run, PAGE)
 
 
 @pytest.fixture(scope="module")
 def page(run):
-    return report_html(run)
+    return report_html(run, PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +90,11 @@ def structure(page):
 
 
 def changed(source, arrays=None, **tables):
-    return type(source)(manifest=source.manifest, verdicts=source.verdicts,
-                        measurements=source.measurements, tables={**source.tables, **tables},
-                        arrays=source.arrays if arrays is None else arrays)  # fmt: skip
+    return replace(
+        source,
+        tables={**source.tables, **tables},
+        arrays=source.arrays if arrays is None else arrays,
+    )
 
 
 def islands(page):
@@ -127,7 +127,7 @@ def test_the_head_says_the_size_and_that_a_small_run_is_small(structure, tmp_pat
     assert "bundled encoder, 64 features" in structure.text
     assert "A small run of 8 pairs: intervals are wide." in structure.text
     assert "A small run: intervals are wide. 8 pairs of replicas" in structure.text
-    large = Structure(report_html(write_replicas(tmp_path / "run", pairs=16, **SMALL)))
+    large = Structure(report_html(write_replicas(tmp_path / "run", pairs=16, **SMALL), PAGE))
     assert "small run" not in large.text.lower()
 
 
@@ -135,7 +135,7 @@ def test_verdicts_of_replicas_count_pairs_and_those_of_heads_prompts(page, tmp_p
     verdicts = re.search(r'id="verdicts".*?</section>', page, re.S)[0]
     assert verdicts.count("<dt>pairs</dt>") == 2
     assert "<dt>prompts</dt>" not in verdicts
-    heads = report_html(write_geometry(tmp_path / "heads", size=(1, 1)))
+    heads = report_html(write_geometry(tmp_path / "heads", size=(1, 1)), HEADS)
     assert "<dt>prompts</dt>" in heads
     assert "choices" not in re.sub(r"<script>.*?</script>", "", heads, flags=re.S)
 
@@ -165,14 +165,14 @@ def test_hostile_text_is_text(page, structure):
 
 
 def test_the_page_is_the_same_every_time_and_small(run, page, tmp_path):
-    assert report_html(write_replicas(tmp_path / "again", study=True)) == page
+    assert report_html(write_replicas(tmp_path / "again", study=True), PAGE) == page
     assert len(page.encode()) < 6_000_000
 
 
 def test_a_page_of_a_large_model_is_below_six_megabytes(tmp_path):
     run = write_replicas(tmp_path / "run", couplings=(0.1, 0.3, 0.5, 0.7, 0.9, 1.0), layers=28,
                          pairs=32, size=(3, 96, 96))  # fmt: skip
-    assert len(report_html(run).encode()) < 6_000_000
+    assert len(report_html(run, PAGE).encode()) < 6_000_000
 
 
 def test_agreement_curves_hold_the_table(source):
@@ -246,8 +246,8 @@ def test_the_table_of_times_has_intervals_or_the_outcome(source, structure):
 
 def test_the_table_of_times_names_no_class_where_there_is_one(tmp_path):
     run = write_replicas(tmp_path / "run", **SMALL)
-    assert "class" not in commitment_listing(read_source(run))
-    assert '<select data-plots="agreement"' not in report_html(run)
+    assert "class" not in commitment_listing(read_source(run, PAGE))
+    assert '<select data-plots="agreement"' not in report_html(run, PAGE)
 
 
 def test_the_gap_by_depth_holds_the_table_and_marks_what_leaves_its_null(source):
@@ -409,7 +409,7 @@ def test_claims_show_both_sides_the_answer_and_its_reason(source, page, structur
 
 
 def test_a_plain_run_has_no_claims(tmp_path):
-    page = report_html(write_replicas(tmp_path / "run", **SMALL))
+    page = report_html(write_replicas(tmp_path / "run", **SMALL), PAGE)
     assert "004 says" not in page
     assert "synchronization_gap" not in page
 
@@ -430,7 +430,7 @@ def test_a_table_with_a_reason_for_every_row_is_one_line(source):
 
 def test_couplings_have_one_look_on_the_whole_page(source):
     looks = {}
-    for table in REPLICA_TABLES:
+    for table in PAGE.tables:
         for one in series_of(source, table):
             looks.setdefault((one.g, one.control), set()).add((one.colour, one.symbol, one.dash))
     assert all(len(found) == 1 for found in looks.values())
@@ -442,15 +442,15 @@ def test_couplings_have_one_look_on_the_whole_page(source):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_missing_table_is_named_and_the_rest_is_there(tmp_path, name):
     run = write_replicas(tmp_path / "run", study=True, without=(name,), **SMALL)
-    page = report_html(run)
-    study = name in REPLICA_STUDY_TABLES  # without it the run is no study
+    page = report_html(run, PAGE)
+    study = name in PAGE.study_tables  # without it the run is no study
     assert (f"no table “{name}”" in page) is not study
     assert (f"table {name}</th>" in page) is not study
     assert Structure(page).wrong == []
-    assert not any(f"table {other}</th>" in page for other in (*TABLES, *OPTIONAL))
+    assert not any(f"table {other}</th>" in page for other in (*AUDIT.tables, *OPTIONAL))
 
 
-@pytest.mark.parametrize("name", [*EVERY, *REPLICA_EXTRAS])
+@pytest.mark.parametrize("name", [*EVERY, *PAGE.extras])
 @pytest.mark.parametrize("damage", ["no rows", "one column", "no numbers"])
 def test_a_poor_table_is_no_error(tmp_path, name, damage):
     whole = write_replicas(tmp_path / "run", study=True, **SMALL)
@@ -462,21 +462,21 @@ def test_a_poor_table_is_no_error(tmp_path, name, damage):
         "one column": pd.DataFrame({"g": [0.5, 0.5]}),
         "no numbers": frame.assign(**dict.fromkeys(numbers, float("nan"))),
     }
-    for other in (*EVERY, *REPLICA_EXTRAS):
+    for other in (*EVERY, *PAGE.extras):
         bare.write_table(other, frames[damage] if other == name else whole.read_table(other))
     bare.write_arrays("strip", whole.read_arrays("strip"))
-    page = report_html(bare)
+    page = report_html(bare, PAGE)
     assert Structure(page).wrong == []
     for picture in islands(page).values():
         if isinstance(picture, dict):
             go.Figure(picture)
     for picture in DRAWN.get(name, ()):
-        png(read_source(bare), picture)
+        png(read_source(bare, PAGE), picture)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_what_a_run_may_lack_has_no_section(tmp_path, name):
-    page = report_html(write_replicas(tmp_path / "run", without=OPTIONAL, **SMALL))
+    page = report_html(write_replicas(tmp_path / "run", without=OPTIONAL, **SMALL), PAGE)
     assert name not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert "Predicted and measured" not in page
     assert "How a block multiplies" not in page
@@ -486,30 +486,32 @@ def test_what_abstained_says_why_in_its_place(tmp_path):
     run = write_replicas(tmp_path / "run", without=("strip", "internal_gap"), **SMALL)
     reasons = {"internal_gap": "too few <pairs>", "strip": "the latents have <4> channels"}
     run.write_measurements([Measurement.abstained(name, text) for name, text in reasons.items()])
-    page = report_html(run)
+    page = report_html(run, PAGE)
     for text in reasons.values():
         assert f"Not shown: {html_text(text)}." in page
 
 
 def test_an_empty_run_of_replicas_is_a_page_that_says_so(tmp_path):
-    page = report_html(Run.create(tmp_path / "run", Manifest(config_resolved={"command": "sync"})))
+    page = report_html(
+        Run.create(tmp_path / "run", Manifest(config_resolved={"command": "sync"})), PAGE
+    )
     assert "flowscope · coupled replicas" in page
-    assert all(f"table {name}</th>" in page for name in REPLICA_TABLES)
+    assert all(f"table {name}</th>" in page for name in PAGE.tables)
     assert "no arrays “strip”" in page
-    assert not any(f"table {name}</th>" in page for name in TABLES)
+    assert not any(f"table {name}</th>" in page for name in AUDIT.tables)
 
 
 def test_render_writes_the_pictures_of_replicas_and_no_others(tmp_path):
     run = write_replicas(tmp_path / "run", **SMALL)
-    first = {path: path.read_bytes() for path in render(run)}
-    names = {f"figures/{name}.png" for name in REPLICA_PICTURES} | {"report.html"}
+    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
-    assert {path: path.read_bytes() for path in render(run)} == first
-    assert not (set(PICTURES) | set(GEOMETRY_PICTURES)) & set(REPLICA_PICTURES)
+    assert {path: path.read_bytes() for path in render(run, PAGE)} == first
+    assert not any(set(PAGE.pictures) & set(page.pictures) for page in PAGES if page is not PAGE)
     (run.folder / "tables" / "energies.csv").unlink()
-    assert isinstance(png(read_source(run), "sync_energies"), Unavailable)
-    render(run)
+    assert isinstance(png(read_source(run, PAGE), "sync_energies"), Unavailable)
+    render(run, PAGE)
     assert not (run.folder / "figures" / "sync_energies.png").exists()
 
 
@@ -535,19 +537,19 @@ def test_statements_with_a_rule_are_shown_as_every_study_shows_them(source):
 
 def test_effects_of_the_coupling_and_the_joint_level_are_said_where_they_were_judged(tmp_path):
     bare = write_replicas(tmp_path / "bare", without=("coupling_effect",), **SMALL)
-    assert "What the coupling moves" not in report_html(bare)
+    assert "What the coupling moves" not in report_html(bare, PAGE)
     run = write_replicas(tmp_path / "run", without=("internal_gap",), **SMALL)
-    whole = read_source(write_replicas(tmp_path / "whole", **SMALL)).tables["internal_gap"]
+    whole = read_source(write_replicas(tmp_path / "whole", **SMALL), PAGE).tables["internal_gap"]
     run.write_table("internal_gap", whole.assign(p_all=[0.01, 0.3, 0.9] * 2))
-    text = Structure(report_html(run)).text
+    text = Structure(report_html(run, PAGE)).text
     assert "7.2 [3.1, 11]" in text
     assert f"{FLAT}{HOSTILE}" in text
     assert "Corrected for all layers of a coupling, 2 of 6 remain" in text
-    assert "over all layers 0.3" in report_html(run)
+    assert "over all layers 0.3" in report_html(run, PAGE)
 
 
 @pytest.mark.parametrize("name", ["tau_spec", "internal gap"])
 def test_a_part_that_abstained_as_a_whole_says_why(tmp_path, name):
     run = write_replicas(tmp_path / "run", without=("agreement", "internal_gap"), **SMALL)
     run.write_measurements([Measurement.abstained(name, "the <reason>")])
-    assert "Not shown: the &lt;reason&gt;." in report_html(run)
+    assert "Not shown: the &lt;reason&gt;." in report_html(run, PAGE)

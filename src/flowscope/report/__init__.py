@@ -1,9 +1,11 @@
-"""Report: the page and the pictures of an audit, built from its run folder alone.
+"""Report: the page and the pictures of a run, built from its folder alone.
 
 :func:`report_html` is the page as text, :func:`render` writes it into the run folder with the
-PNG figures. Neither needs the model: tables, verdicts and the manifest are all they read.
+PNG figures. Both take the :class:`Page` of the instrument that wrote the run. Neither needs the
+model: tables, verdicts and the manifest are all they read.
 """
 
 from flowscope.report.page import render, report_html
+from flowscope.report.spec import Page
 
-__all__ = ["render", "report_html"]
+__all__ = ["Page", "render", "report_html"]

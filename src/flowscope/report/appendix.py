@@ -6,47 +6,32 @@ from typing import Any
 
 from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
-from flowscope.report.geometry_tables import silent_heads
-from flowscope.report.image_tables import silent_images
 from flowscope.report.numerals import count, numeral
-from flowscope.report.replica_tables import silent_replicas
-from flowscope.report.source import Source, Span, spans
+from flowscope.report.source import Source
+from flowscope.report.spec import Absence
 
 __all__ = ["absences", "manifest_details", "not_measured"]
 
 
-def absences(source: Source) -> list[tuple[str, str]]:
+def absences(source: Source) -> list[Absence]:
     """What is missing or abstained, each with its reason."""
-    found = [
-        (f"{_layers(span)} ({span.kind or 'segment'})", span.because or "no reason was recorded")
-        for span in spans(source)
-        if not span.passes
-    ]
-    found += [
+    page = source.page
+    rows = list(page.withheld(source))
+    rows += [
         (f"{verdict.name}: {verdict.claim}", verdict.because)
         for verdict in source.verdicts
         if verdict.decision == "abstains"
     ]
-    found += [
-        (f"{m.name} ({m.status})", m.because) for m in source.measurements if m.status != "ok"
-    ]
-    found += [
+    rows += [(f"{m.name} ({m.status})", m.because) for m in source.measurements if m.status != "ok"]
+    rows += [
         (f"table {name}", f"not in this run; it would hold {purpose}")
         for name, purpose in source.expected.items()
         if name not in source.tables
     ]
-    found += silent_heads(source) if source.of_heads else []
-    found += silent_replicas(source) if source.of_replicas else []
-    found += silent_images(source) if source.of_images else []
+    rows += page.silent(source)
     if not source.verdicts:
-        found.append(("verdicts", "this run has written none"))
-    return found
-
-
-def _layers(span: Span) -> str:
-    if span.first == span.last:
-        return f"layer {span.first}"
-    return f"layers {span.first}–{span.last}"
+        rows.append(("verdicts", "this run has written none"))
+    return rows
 
 
 def not_measured(source: Source) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.claims import answer_chip
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.figure_html import figure, key, missing
 from flowscope.report.geometry_figures import (
@@ -20,11 +21,10 @@ from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, numeral
 from flowscope.report.portrait import ARROWS, chain_words, portrait_data
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import answer_chip
+from flowscope.report.spec import Section
 
 __all__ = ["geometry_sections", "identities_section"]
 
-Section = tuple[str, str, str]
 Data = dict[str, Any] | Unavailable
 
 _MARKS = [

@@ -6,6 +6,7 @@ import pandas as pd
 
 from flowscope.records import Unavailable
 from flowscope.report.choosing import choice_data, choice_list, panel_grid
+from flowscope.report.claims import claims_section
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import Caption, captioned, fact_list, fold, key, missing, plot
 from flowscope.report.image_axes import SAMPLERS, known
@@ -41,20 +42,18 @@ from flowscope.report.image_strips import sample_strip, uturn_strip
 from flowscope.report.image_tables import (
     FEW_IMAGES,
     image_claims,
-    image_count,
     image_facts,
     paths_listing,
 )
 from flowscope.report.listings import listing, numbers
 from flowscope.report.marks import mark_key
-from flowscope.report.numerals import count
 from flowscope.report.replica_strip import Strip, strip_html
 from flowscope.report.rotation_figures import CONTROLS
+from flowscope.report.small_runs import small_note
 from flowscope.report.source import Source, column, words
+from flowscope.report.spec import Section
 
 __all__ = ["image_sections"]
-
-Section = tuple[str, str, str]
 
 _PLACES = ("sampler", "observable")
 
@@ -63,9 +62,7 @@ def image_sections(source: Source) -> list[Section]:
     """Sections of the page of a run of an image model, in order."""
     found = [("measured", "What was measured", _measured(source))]
     if source.study:
-        said = image_claims(source)
-        content = missing(said) if isinstance(said, Unavailable) else said
-        found.append(("claims", "What the source says, what we measure", content))
+        found.append(claims_section(image_claims(source)))
     return [
         *found,
         ("parity", "Do the ODE and the SDE share their marginals?", _parity(source)),
@@ -80,21 +77,13 @@ def image_sections(source: Source) -> list[Section]:
 
 
 def _measured(source: Source) -> str:
-    images = image_count(source)
-    small = (
-        f'<p class="note"><strong>A small run: intervals are wide.</strong> '
-        f"{count(images, 'image')}; below {FEW_IMAGES}, an effect that is not seen may well be "
-        "there.</p>"
-        if 0 < images < FEW_IMAGES
-        else ""
-    )
     return (
         "<p>A diffusion model turns noise into images. It can do so along a smooth path (ODE, the "
         "probability flow) or along a noisy one (SDE); in theory both pass through the same "
         "distribution at every time. λ is the amount of noise: 0 for the ODE, 1 for the SDE.</p>"
         "<p>Time is shown as log snr, the logarithm of signal over noise: the noise is at the "
         "left, the image at the right, and at 0 there is as much of one as of the other.</p>"
-        f"{small}{fact_list(image_facts(source))}"
+        f"{small_note(source, FEW_IMAGES)}{fact_list(image_facts(source))}"
     )
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.claims import claims
 from flowscope.report.escaping import html_text
 from flowscope.report.image_axes import SAMPLERS, known, ordered
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.replica_series import rows_where
 from flowscope.report.replica_tables import silent_rows
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import claims
 
 __all__ = [
     "FEW_IMAGES",
@@ -22,7 +22,6 @@ __all__ = [
     "Window",
     "Winner",
     "image_claims",
-    "image_count",
     "image_facts",
     "overdrawn",
     "paths_listing",
@@ -31,7 +30,7 @@ __all__ = [
     "winners",
 ]
 
-FEW_IMAGES = 200
+FEW_IMAGES = 512
 """Images below which a run is called small."""
 
 NOT_COMPARABLE = (
@@ -43,13 +42,6 @@ NOT_COMPARABLE = (
 
 _SILENT = {"weak_error_slope": ("sampler", "observable"), "rotation": ("step",)}
 _LEAST, _MOST = 0.1, 0.9
-
-
-def image_count(source: Source) -> int:
-    """Images that were generated, as the run says it; 0 where it does not."""
-    measured = source.setting("measured")
-    told = measured.get("images") if isinstance(measured, Mapping) else source.setting("images")
-    return int(told) if isinstance(told, int | float) and math.isfinite(told) else 0
 
 
 def image_facts(source: Source) -> list[tuple[str, str]]:
@@ -65,7 +57,8 @@ def image_facts(source: Source) -> list[tuple[str, str]]:
     if isinstance(classes, list | tuple) and classes:
         facts += [("class" if len(classes) == 1 else "classes", ", ".join(map(str, classes)))]
     guidance = source.setting("guidance")
-    facts += [("guidance", f"{guidance:g}")] * isinstance(guidance, int | float)
+    if isinstance(guidance, int | float):
+        facts.append(("guidance", f"{guidance:g}"))
     return facts + [
         (name, str(given[name])) for name in ("encoder", "coordinates") if given.get(name)
     ]
@@ -73,7 +66,7 @@ def image_facts(source: Source) -> list[tuple[str, str]]:
 
 def image_claims(source: Source) -> str | Unavailable:
     """What 000 says of its image track beside what was measured, with the warning about R."""
-    shown = claims(source)
+    shown = claims(source, "track_i", "000", "diffusion models of images")
     if isinstance(shown, Unavailable):
         return shown
     return f'{shown}<p class="note">{html_text(NOT_COMPARABLE)}</p>'

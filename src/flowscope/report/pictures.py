@@ -25,8 +25,6 @@ from flowscope.report.flow_pictures import FLOW_PICTURES
 from flowscope.report.geometry_figures import colour_limits
 from flowscope.report.geometry_pictures import dials_picture
 from flowscope.report.head_figures import HeadGrid, head_grid
-from flowscope.report.image_pictures import IMAGE_PICTURES
-from flowscope.report.replica_pictures import REPLICA_PICTURES
 from flowscope.report.source import Source, column, words
 from flowscope.report.token_map import prompts
 
@@ -37,8 +35,8 @@ _POSITIONS, _DPI = 32, 130
 
 
 def png(source: Source, name: str) -> bytes | Unavailable:
-    """Picture of that name (of one of the tables of pictures), or why there is none."""
-    drawn = (PICTURES | GEOMETRY_PICTURES | REPLICA_PICTURES | IMAGE_PICTURES)[name](source)
+    """Picture of that name, of those of its page, or why there is none."""
+    drawn = source.page.pictures[name](source)
     if isinstance(drawn, Unavailable):
         return drawn
     content = io.BytesIO()

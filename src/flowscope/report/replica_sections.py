@@ -4,11 +4,12 @@ import pandas as pd
 
 from flowscope.records import Unavailable
 from flowscope.report.choosing import blank, choice_data, choice_list, panel_grid
+from flowscope.report.claims import claims_section
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import captioned, fact_list, fold, key, missing, plot
 from flowscope.report.listings import listing, numbers
 from flowscope.report.marks import mark_key
-from flowscope.report.numerals import count, numeral
+from flowscope.report.numerals import numeral
 from flowscope.report.replica_captions import (
     agreement_caption,
     energy_caption,
@@ -36,25 +37,22 @@ from flowscope.report.replica_tables import (
     FEW_PAIRS,
     commitment_listing,
     effect_listing,
-    pair_count,
     replica_claims,
     replica_facts,
     without_midpoint,
 )
+from flowscope.report.small_runs import small_note
 from flowscope.report.source import Source, column
+from flowscope.report.spec import Section
 
 __all__ = ["replica_sections"]
-
-Section = tuple[str, str, str]
 
 
 def replica_sections(source: Source) -> list[Section]:
     """Sections of the page of a run of coupled replicas, in order."""
     found = [("measured", "What was measured", _measured(source))]
     if source.study:
-        said = replica_claims(source)
-        content = missing(said) if isinstance(said, Unavailable) else said
-        found.append(("claims", "What the source says, what we measure", content))
+        found.append(claims_section(replica_claims(source)))
     found += [
         ("agreement", "When do two replicas end alike?", _agreement(source)),
         ("scales", "Is coarse structure decided before fine detail?", _scales(source)),
@@ -71,13 +69,6 @@ def replica_sections(source: Source) -> list[Section]:
 
 
 def _measured(source: Source) -> str:
-    pairs = pair_count(source)
-    small = (
-        f'<p class="note"><strong>A small run: intervals are wide.</strong> {count(pairs, "pair")} '
-        f"of replicas; below {FEW_PAIRS}, an effect that is not seen may well be there.</p>"
-        if 0 < pairs < FEW_PAIRS
-        else ""
-    )
     return (
         "<p>Two images, A and B, are generated side by side from nearly the same noise. With "
         "strength g each one’s attention also looks at the other: g = 0 leaves them alone, at g = "
@@ -86,7 +77,7 @@ def _measured(source: Source) -> str:
         "what they share was decided before that step. Second question: A and B stay coupled to "
         "the end, and their difference is followed inside the network, split into directions "
         "that are strong at the start (leading modes) and weak ones (trailing modes).</p>"
-        f"{small}{fact_list(replica_facts(source))}"
+        f"{small_note(source, FEW_PAIRS, ' of replicas')}{fact_list(replica_facts(source))}"
     )
 
 

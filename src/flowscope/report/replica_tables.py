@@ -1,22 +1,20 @@
 """Tables of a run of replicas: the claims of 004, when each scale commits, who is silent."""
 
-import math
 from collections.abc import Mapping
 
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.claims import answer_chip, claims
 from flowscope.report.escaping import html_text, shortened
 from flowscope.report.numerals import bounds, count, numeral
 from flowscope.report.replica_series import Series, class_names, rows_of, rows_where, series_of
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import answer_chip, claims
 
 __all__ = [
     "FEW_PAIRS",
     "commitment_listing",
     "effect_listing",
-    "pair_count",
     "replica_claims",
     "replica_facts",
     "silent_replicas",
@@ -45,7 +43,7 @@ def replica_claims(source: Source) -> str | Unavailable:
     Statements with their rule, as every study writes them, are shown as on its page.
     """
     if "says" in source.tables.get("synchronization_gap", pd.DataFrame()):
-        return claims(source)
+        return claims(source, "synchronization_gap", "004")
     frame = source.table("synchronization_gap", "statement", "measured", "agrees")
     if isinstance(frame, Unavailable):
         return frame
@@ -90,13 +88,6 @@ def _claim(
         f'<td data-label="we measure on this model">{html_text(measured or "–")}{small(basis)}'
         f'{small(why)}</td><td data-label="agrees?">{answer_chip(answer)}</td></tr>'
     )
-
-
-def pair_count(source: Source) -> int:
-    """Pairs of replicas, as the run says it; 0 where it does not."""
-    measured = source.setting("measured")
-    told = measured.get("pairs") if isinstance(measured, Mapping) else source.setting("pairs")
-    return int(told) if isinstance(told, int | float) and math.isfinite(told) else 0
 
 
 def replica_facts(source: Source) -> list[tuple[str, str]]:

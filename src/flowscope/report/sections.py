@@ -12,13 +12,11 @@ from flowscope.report.flow_sections import depth_loss_section, flow_section, rot
 from flowscope.report.listings import gate, listing, numbers
 from flowscope.report.numerals import count, percent
 from flowscope.report.source import Source, column, spans, words
+from flowscope.report.spec import Section
 from flowscope.report.study_tables import identification_section, temperature_section
 from flowscope.report.token_map import token_data
 
-__all__ = ["Section", "body_sections"]
-
-Section = tuple[str, str, str]
-"""Anchor, heading and HTML of a section."""
+__all__ = ["body_sections"]
 
 _SHADES = [("passing", "segment that passes the gate"), ("abstained", "abstained")]
 

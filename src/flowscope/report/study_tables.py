@@ -1,4 +1,4 @@
-"""What only a study has: the source's claims beside what was measured, and its two sweeps."""
+"""What only a study of depth has: finer steps, and the temperature of the output."""
 
 import math
 from collections.abc import Sequence
@@ -7,19 +7,17 @@ import pandas as pd
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.escaping import hover, html_text
-from flowscope.report.figure_html import figure, fold, key, missing
-from flowscope.report.listings import listing, numbers
+from flowscope.report.escaping import hover
+from flowscope.report.figure_html import figure, key, missing
+from flowscope.report.listings import numbers
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.source import Source, column, words
+from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, curve, upright
 
 __all__ = [
     "DISTANCES",
     "PANELS",
-    "answer_chip",
-    "claims",
     "identification",
     "identification_section",
     "log_axis",
@@ -38,64 +36,6 @@ DISTANCES = {
 
 PANELS = {"mobility": "mobility ‖J‖", "loss": "loss (nats)", "ece": "calibration error"}
 """Columns of the table ``output_temperature`` that are drawn, and the title of their axis."""
-
-_ANSWERS = {
-    "yes": ("holds", "✓"),
-    "no": ("fails", "✕"),
-    "cannot be told": ("abstains", "–"),
-    "not measured": ("abstains", "○"),
-    "partly": ("partly", "◐"),
-    "abstains": ("abstains", "–"),
-}
-"""Answer to a claim: how its chip looks, and its sign."""
-
-
-def claims(source: Source) -> str | Unavailable:
-    """Table of the source's claims, each with what was measured and whether they agree."""
-    table, paper = ("diffusion_attention", "002") if source.of_heads else ("track_t", "000")
-    table, paper = ("synchronization_gap", "004") if source.of_replicas else (table, paper)
-    table = "track_i" if source.of_images else table
-    frame = source.table(table, "says", "measured", "agrees")
-    if isinstance(frame, Unavailable):
-        return frame
-    about = "diffusion models of images" if source.of_images else "transformers"
-    answers = words(frame, "agrees")
-    parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
-    columns = (words(frame, name) for name in ("item", "where", "says", "measured"))
-    rows = "".join(_claim(paper, *row) for row in zip(*columns, answers, strict=True))
-    rules = pd.DataFrame({"claim": words(frame, "item"), "rule": words(frame, "rule")})
-    decided = listing(rules, "how each answer was decided")
-    return (
-        f"<p>Each line is one statement of the source ({paper}) about {about}, beside the "
-        "number this run measured on this model. Does it agree? "
-        f"{html_text(', '.join(parts))} (of {len(answers)}). "
-        "By which rule each answer was decided stands below the table.</p>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
-        '<table class="listing claims"><thead><tr><th scope="col">claim</th>'
-        f'<th scope="col">{paper} says</th><th scope="col">we measure</th>'
-        f'<th scope="col">agrees?</th></tr></thead><tbody>{rows}</tbody></table></div>'
-        + fold("How each answer was decided", decided)
-        + f'<p class="source">Drawn from <a href="tables/{table}.csv">tables/{table}.csv</a>.</p>'
-    )
-
-
-def answer_chip(answer: str) -> str:
-    """Answer to a claim as a chip, with a sign that does not depend on colour."""
-    look, sign = _ANSWERS.get(answer, ("abstains", "–"))
-    return (
-        f'<span class="chip {look}"><span aria-hidden="true">{sign}</span> '
-        f"{html_text(answer or 'no answer')}</span>"
-    )
-
-
-def _claim(paper: str, item: str, where: str, says: str, measured: str, answer: str) -> str:
-    place = f'<span class="where">{html_text(where)}</span>' if where else ""
-    return (
-        f'<tr><th scope="row">{html_text(item)}{place}</th>'
-        f'<td data-label="{paper} says">{html_text(says)}</td>'
-        f'<td data-label="we measure">{html_text(measured)}</td>'
-        f'<td data-label="agrees?">{answer_chip(answer)}</td></tr>'
-    )
 
 
 def slope_line(x: Sequence[float], y: Sequence[float], slope: float) -> list[float]:

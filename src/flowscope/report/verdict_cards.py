@@ -6,34 +6,10 @@ from collections.abc import Sequence
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import bounds, numeral, reading
+from flowscope.report.spec import Page
 
 __all__ = ["card", "chip"]
 
-_QUESTIONS = {
-    "P0": "Is the path through depth gentle enough to be read as a flow at all? "
-    "Where it is not, every number that needs it is withheld.",
-    "P1": "Does one smooth drift carry the distribution from layer to layer better than "
-    "assuming that nothing moves?",
-    "P2": "Once nearly all probability sits on one token, do later layers still move it?",
-    "P3": "Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
-    "P4": "Is the motion through depth transport, rather than turning that no potential explains?",
-    "M1": "Does a walk that follows attention from token to token go round, so that it could be "
-    "told from the same walk run backwards? Beside it: the same network before training, which "
-    "looks nearly everywhere alike and so goes nowhere.",
-    "M2": "Does it go round more than a walk whose steps are as decided but unrelated? Beside it: "
-    "the same rows with the keys permuted.",
-    "R1": "Is the rough layout of an image decided at an earlier step than its fine detail?",
-    "R2": "Without any coupling, do the weak directions of difference inside the network keep "
-    "more of their energy than the strong ones? Beside it: start and end of a pair "
-    "exchanged at random.",
-    "I1": "Do the deterministic and the noisy sampler of one model give the same histogram of "
-    "pixels at every time? Beside it: the noisy sampler against itself with other noise.",
-    "I2": "Does twice the number of steps halve what the steps get wrong?",
-    "I3": "Does the learned score push along a potential, or does part of it turn, which no density"
-    " explains? Beside it: the same reading of a field that is a gradient.",
-}
-_UNITS = {"R1": "pairs", "R2": "pairs", "I1": "images", "I2": "images", "I3": "images"}
-"""What a verdict counts, where it does not count prompts."""
 _MEANING = {
     "holds": "The numbers support the claim, within the stated interval.",
     "fails": "The numbers speak against the claim.",
@@ -52,9 +28,9 @@ def chip(verdict: Verdict) -> str:
     )
 
 
-def card(verdict: Verdict, anchor: str) -> str:
+def card(verdict: Verdict, anchor: str, page: Page) -> str:
     """Verdict as an article: claim, decision, what it means, why, and by which numbers."""
-    question = _QUESTIONS.get(verdict.name, "")
+    question = page.questions.get(verdict.name, "")
     label = f'<span class="key-label">{html_text(verdict.name)}</span> '
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (
@@ -62,7 +38,7 @@ def card(verdict: Verdict, anchor: str) -> str:
         f"<header><h3>{label}{html_text(_sentence(verdict.claim)[:-1])}</h3>{chip(verdict)}</header>{asked}"
         f'<p class="because"><strong>{_MEANING[verdict.decision]}</strong> '
         f"{html_text(_sentence(verdict.because))}</p>"
-        f'<div class="numbers">{_numbers(verdict)}{_forest(verdict)}</div></article>'
+        f'<div class="numbers">{_numbers(verdict, page.units)}{_forest(verdict)}</div></article>'
     )
 
 
@@ -72,14 +48,14 @@ def _sentence(reason: str) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def _numbers(verdict: Verdict) -> str:
+def _numbers(verdict: Verdict, units: str) -> str:
     statistic = verdict.statistic
     rows = [(f"statistic: {statistic.name}", reading(statistic))]
     null = verdict.null
     name = "null" if isinstance(null, Unavailable) else f"null: {null.name}"
     rows += [(name, reading(null)), ("effect", _effect(verdict))]
     if statistic.n:
-        rows += [(_UNITS.get(verdict.name, "prompts"), f"n = {statistic.n}")]
+        rows += [(units, f"n = {statistic.n}")]
     interval = next(
         (i for i in (verdict.interval, statistic.interval) if isinstance(i, Interval)), None
     )

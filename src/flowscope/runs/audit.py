@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from flowscope.errors import RecordError
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.report import render
+from flowscope.report.choice import page_of
 from flowscope.runs.auditor import Auditor, Progress
 from flowscope.runs.batches import prompts_of
 from flowscope.runs.comparison import Comparison, compared
@@ -54,7 +55,7 @@ class Audit:
                 raise RecordError(f"{target} is not empty; give a new folder for the report.")
             shutil.copytree(run.folder, target, dirs_exist_ok=True)
             run = Run.open(target)
-        render(run)
+        render(run, page_of(run))
         return run.folder / "report.html"
 
     def to_json(self) -> dict[str, Any]:

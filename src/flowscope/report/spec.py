@@ -1,0 +1,110 @@
+"""What an instrument tells the report: which tables its runs hold and how a page shows them.
+
+The report knows no instrument. Each instrument declares one :class:`Page`; whoever renders a run
+passes the page of the instrument that wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from flowscope.records import Unavailable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from flowscope.report.source import Source
+
+__all__ = ["Absence", "Fact", "Page", "Section"]
+
+Section = tuple[str, str, str]
+"""Anchor, heading and HTML of a section."""
+
+Fact = tuple[str, str | Unavailable]
+"""Name and value of a fact below the title; one that is not available is left out."""
+
+Absence = tuple[str, str]
+"""What gave no number, and why."""
+
+
+def _nothing(source: Source) -> tuple[()]:
+    return ()
+
+
+def _silence(source: Source) -> str:
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Page:
+    """How a run of one instrument is shown.
+
+    Attributes
+    ----------
+    command
+        The command that wrote the run, as the settings in its manifest name it.
+    telling
+        Tables that no other instrument writes: they identify a run whose settings name no command.
+    kind
+        Kind of the run in the title, e.g. "depth audit".
+    tables
+        Tables that a run should have, each with its purpose; the page lists those that are absent.
+    extras
+        Tables that a run may lack without the page listing them as absent.
+    study_tables
+        Tables that only a study of a source writes. If one of them is there, all are expected.
+    arrays
+        Arrays that the figures read.
+    sections
+        Sections between the verdicts and the appendix.
+    opening
+        Sections before the verdicts.
+    facts
+        Size of the model and of the measurement, shown below the title.
+    remark
+        Sentence after the count of decisions at the top of the page.
+    withheld
+        Parts of the model that a gate excluded; first in the list of what was not measured.
+    silent
+        Rows of tables without a number; last in that list.
+    scripts
+        Assets of this package that the sections need beside ``page.js``.
+    pictures
+        Drawings for the PNG files, by the name of the file.
+    questions
+        Each verdict as a question to a reader who has not read the theory, by its name.
+    basis
+        Verdict whose number of units and interval are stated for a figure that has none of its own.
+    units
+        What a verdict counts, and what intervals are resampled over.
+    counted
+        Entry of the setting ``measured`` with the number of units where no verdict states it.
+    """
+
+    command: str
+    kind: str
+    tables: Mapping[str, str]
+    sections: Callable[[Source], Sequence[Section]]
+    telling: tuple[str, ...] = ()
+    extras: Mapping[str, str] = field(default_factory=dict)
+    study_tables: Mapping[str, str] = field(default_factory=dict)
+    arrays: tuple[str, ...] = ()
+    opening: Callable[[Source], Sequence[Section]] = _nothing
+    facts: Callable[[Source], Sequence[Fact]] = _nothing
+    remark: Callable[[Source], str] = _silence
+    withheld: Callable[[Source], Sequence[Absence]] = _nothing
+    silent: Callable[[Source], Sequence[Absence]] = _nothing
+    scripts: tuple[str, ...] = ()
+    pictures: Mapping[str, Callable[[Source], Figure | Unavailable]] = field(default_factory=dict)
+    questions: Mapping[str, str] = field(default_factory=dict)
+    basis: str = ""
+    units: str = "prompts"
+    counted: str = ""
+
+    @cached_property
+    def purposes(self) -> Mapping[str, str]:
+        """Every table that a run may hold, with its purpose."""
+        return {**self.tables, **self.extras, **self.study_tables}

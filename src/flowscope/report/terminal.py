@@ -1,0 +1,74 @@
+"""Pieces of what a finished command prints in a terminal, eighty columns wide."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+__all__ = [
+    "evenly_spaced",
+    "number_or_dash",
+    "plain_table",
+    "print_heading",
+    "print_report_path",
+    "print_verdicts",
+]
+
+_COLOURS = {"holds": "green", "fails": "red", "abstains": "yellow"}
+_SHOWN_ROWS = 8
+
+
+def print_heading(document: Mapping[str, Any], facts: Sequence[str], console: Console) -> None:
+    """Print the model in bold and what was measured on it."""
+    amount = escape(", ".join(facts))
+    console.print(f"[bold]{escape(document['model'])}[/]  {amount}")
+
+
+def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
+    """Print each verdict with its decision and its reason."""
+    table = plain_table()
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for verdict in document["verdicts"]:
+        decision = f"[{_COLOURS[verdict['decision']]}]{verdict['decision']}[/]"
+        table.add_row(f"[bold]{escape(verdict['name'])}[/]", decision, escape(verdict["because"]))
+    console.print(table)
+
+
+def print_report_path(document: Mapping[str, Any], console: Console) -> None:
+    """Print where the report is, on one line that can be copied."""
+    console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+def plain_table(right: Sequence[str] = (), *, left: Sequence[str] = ()) -> Table:
+    """A table without lines; columns named in ``left`` come first, both kinds do not wrap."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def evenly_spaced(rows: Sequence[Any], count: int = _SHOWN_ROWS) -> list[Any]:
+    """At most ``count`` rows from the first to the last.
+
+    >>> evenly_spaced(range(10), 4)
+    [0, 3, 6, 9]
+    """
+    shown = min(count, len(rows))
+    places = {round(k * (len(rows) - 1) / max(1, shown - 1)) for k in range(shown)}
+    return [rows[place] for place in sorted(places)]
+
+
+def number_or_dash(value: float | None, digits: str) -> str:
+    """A number in a format like ``".3g"``; a dash where there is none.
+
+    >>> number_or_dash(0.12345, ".3g"), number_or_dash(None, ".3g")
+    ('0.123', '–')
+    """
+    return "–" if value is None else format(value, digits)
