@@ -21,17 +21,12 @@ import torch
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.hodge import Rotation
+from flowscope.evidence.joint_intervals import mean_interval
+from flowscope.flows.hodge import PLANTED, ControlledRotation, Rotation, controlled_rotation
 from flowscope.flows.sampling.variance_preserving import log_snr
 from flowscope.flows.score import score_consistency
 from flowscope.records import Interval, Unavailable
 from flowscope.runs.config import ImageConfig
-from flowscope.runs.controlled_rotation import (
-    PLANTED,
-    ControlledRotation,
-    controlled_rotation,
-    mean_interval,
-)
 from flowscope.runs.image_models import ImageModel
 from flowscope.runs.image_paths import PathRuns, rotation_windows
 from flowscope.runs.image_sampling import track_times

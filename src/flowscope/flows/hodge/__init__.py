@@ -1,5 +1,6 @@
 """Gradient and rotation of a velocity: the weighted Hodge decomposition, from samples and grids."""
 
+from flowscope.flows.hodge.controlled import PLANTED, ControlledRotation, controlled_rotation
 from flowscope.flows.hodge.controls import Control, gradient_null, planted_rotation
 from flowscope.flows.hodge.decomposition import rotation
 from flowscope.flows.hodge.gridded import grid_rotation
@@ -7,13 +8,16 @@ from flowscope.flows.hodge.outcome import Extrapolated, Rotation, Settings, Unme
 from flowscope.flows.hodge.resampling import Bounds, bca_interval
 
 __all__ = [
+    "PLANTED",
     "Bounds",
     "Control",
+    "ControlledRotation",
     "Extrapolated",
     "Rotation",
     "Settings",
     "Unmeasured",
     "bca_interval",
+    "controlled_rotation",
     "gradient_null",
     "grid_rotation",
     "planted_rotation",

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.hodge import (
-    Rotation,
-    Settings,
-    bca_interval,
-    gradient_null,
-    planted_rotation,
-    rotation,
-)
-from flowscope.records import Interval, Unavailable
+from flowscope.flows.hodge.controls import gradient_null, planted_rotation
+from flowscope.flows.hodge.decomposition import rotation
+from flowscope.flows.hodge.outcome import Rotation, Settings
 
-__all__ = ["PLANTED", "ControlledRotation", "controlled_rotation", "mean_interval"]
+__all__ = ["PLANTED", "ControlledRotation", "controlled_rotation"]
 
 PLANTED = 0.05
 _CONTROL_DRAWS = 20
@@ -121,18 +113,3 @@ def _carried(
             if lower == 1:
                 raise
     raise InvalidInputError(f"degree must be at least 1; found {degree}.")
-
-
-def mean_interval(read: Sequence[Rotation], units: str) -> Interval | Unavailable:
-    """Interval of the mean share over several readings, from resamples that they share."""
-    point = float(np.mean([one.normalised for one in read]))
-    draws = torch.stack([one.draws for one in read]).mean(0)
-    left_out = torch.stack([one.left_out for one in read]).mean(0)
-    if not draws.numel() or not bool(draws.isfinite().all()):
-        return Unavailable(read[0].interval.method)
-    found = bca_interval(point, draws, left_out)
-    if np.isnan(found.low):
-        return Unavailable(found.method)
-    kind = "BCa" if found.method == "bca" else found.method
-    method = f"{kind} over {read[0].blocks} blocks of {units}, {len(draws)} resamples"
-    return Interval(low=found.low, high=found.high, level=found.level, method=method)
