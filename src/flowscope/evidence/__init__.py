@@ -2,6 +2,7 @@
 
 from flowscope.evidence.adequacy import judge_adequacy
 from flowscope.evidence.bootstrap import (
+    Counts,
     mean_over_prompts,
     median_over_prompts,
     percentile_interval,
@@ -21,6 +22,7 @@ from flowscope.evidence.rotation import judge_rotation
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
+    "Counts",
     "Reference",
     "SegmentEvidence",
     "judge_adequacy",

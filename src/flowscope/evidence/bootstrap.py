@@ -16,6 +16,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.records import Interval, Unavailable
 
 __all__ = [
+    "Counts",
     "Estimate",
     "mean_over_prompts",
     "median_over_prompts",
@@ -23,6 +24,9 @@ __all__ = [
     "resampled_counts",
     "resampled_medians",
 ]
+
+Counts = NDArray[np.int64]
+"""How often each prompt is drawn, by resample: one row per resample."""
 
 Estimate = tuple[NDArray[np.float64], "Interval | Unavailable"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured, shifted, single
+from flowscope.evidence.verdicts import Claimed, ends, not_measured, pure_number, shifted
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = [
@@ -77,7 +77,7 @@ def judge_variation(
         return not_measured(claim, reason)
     longest = max(passing or regular, key=lambda s: s.last - s.first)
     interval = longest.interval
-    statistic = single(
+    statistic = pure_number(
         "relative_variation",
         longest.relative_variation,
         n=n,
@@ -91,7 +91,7 @@ def judge_variation(
     effect: float | Unavailable = absent
     shift = 0.0
     if not isinstance(longest.random_weights, Unavailable):
-        null = single(
+        null = pure_number(
             "relative_variation of random weights",
             longest.random_weights,
             n=n,

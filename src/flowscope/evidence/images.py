@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured, single
+from flowscope.evidence.verdicts import Claimed, ends, not_measured, pure_number
 from flowscope.records import Decision, Interval, Unavailable, Verdict
 
 __all__ = ["judge_gradient", "judge_order", "judge_parity"]
@@ -69,10 +69,10 @@ def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) ->
     return Verdict(
         name=claim.name,
         claim=claim.says,
-        statistic=single(
+        statistic=pure_number(
             "TV of flow and SDE", tv, n=n, estimator=how, seed=seed, interval=interval
         ),
-        null=single(
+        null=pure_number(
             "TV of the SDE with itself",
             null,
             n=n,
@@ -129,7 +129,7 @@ def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: 
     return Verdict(
         name=claim.name,
         claim=claim.says,
-        statistic=single(
+        statistic=pure_number(
             f"log–log slope, {shown['sampler']}, {observable}",
             float(shown["slope"]),
             n=int(shown["images"]),
@@ -205,10 +205,10 @@ def judge_gradient(
     return Verdict(
         name=claim.name,
         claim=claim.says,
-        statistic=single(
+        statistic=pure_number(
             "R_norm of the learned score", value, n=n, estimator=how, seed=seed, interval=interval
         ),
-        null=single(
+        null=pure_number(
             "R_norm of a gradient field",
             means["gradient_control"],
             n=n,

@@ -6,7 +6,7 @@ import numpy as np
 
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["Claimed", "ends", "not_measured", "shifted", "single"]
+__all__ = ["Claimed", "ends", "not_measured", "pure_number", "shifted"]
 
 _NO_INTERVAL = Unavailable("a control has no interval")
 
@@ -38,7 +38,7 @@ def not_measured(claim: Claimed, reason: str) -> Verdict:
     )
 
 
-def single(
+def pure_number(
     name: str,
     value: float,
     *,

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import mean_over_prompts, median_over_prompts
+from flowscope.evidence import Counts, mean_over_prompts, median_over_prompts
+from flowscope.evidence.intervals import bounds_of, single
 from flowscope.flows.drift import (
     discrepancy,
     fit_budget,
@@ -21,8 +22,6 @@ from flowscope.flows.drift import (
 )
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.runs.adequacy import KINDS, Adequacy
-from flowscope.runs.intervals import bounds_of, single
-from flowscope.runs.summary import Counts
 
 __all__ = [
     "BudgetReading",

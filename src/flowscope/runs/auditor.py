@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from flowscope.evidence import (
     resampled_counts,
 )
 from flowscope.flows import Segment, segments_of
+from flowscope.lab.progress import Progress
 from flowscope.records import Run, Unavailable, Verdict, library_versions
 from flowscope.runs import summary
 from flowscope.runs.audit_claims import CLAIMS, CONTRACTION, LOCKING, VARIATION
@@ -27,19 +28,13 @@ from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction_stage import ContractionStage
 from flowscope.runs.flow_stage import FlowStage
 from flowscope.runs.loading import Loaded
-from flowscope.runs.measuring import (
-    Measured,
-    Sampling,
-    fresh_twin,
-    measured,
-    refuse_broken_weights,
-)
+from flowscope.runs.measuring import Measured, Sampling, measured
 from flowscope.runs.second_look import SecondLook, second_look
+from flowscope.runs.twin import fresh_twin, refuse_broken_weights
 from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 
 __all__ = ["Auditor", "Progress"]
 
-Progress = Callable[[str, int, int], None]
 _SHOWN_PROMPTS, _SHOWN_POSITIONS = 4, 64
 _LOGITS_HELD = 2**26
 

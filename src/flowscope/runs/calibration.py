@@ -14,12 +14,11 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from flowscope.evidence import mean_over_prompts
+from flowscope.evidence import Counts, mean_over_prompts
+from flowscope.evidence.intervals import bounds_of, single
 from flowscope.records import Measurement
 from flowscope.runs.adequacy import halves
-from flowscope.runs.intervals import bounds_of, single
 from flowscope.runs.paths import Paths
-from flowscope.runs.summary import Counts
 from flowscope.simplex import mobility_norm
 
 __all__ = ["Calibration", "calibration", "expected_calibration_error"]

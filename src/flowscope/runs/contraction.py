@@ -8,18 +8,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.evidence import (
+    Counts,
     SegmentEvidence,
     mean_over_prompts,
     median_over_prompts,
     percentile_interval,
     resampled_medians,
 )
+from flowscope.evidence.intervals import bounds_of, single
 from flowscope.probes import Arrays, Setting
 from flowscope.probes.curvature import LEFT_OUT
 from flowscope.probes.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.runs.intervals import bounds_of, single
-from flowscope.runs.summary import Counts
 
 __all__ = [
     "Contraction",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 from torch import nn
 
-from flowscope.evidence import SegmentEvidence, judge_curvature, not_measured
+from flowscope.evidence import Counts, SegmentEvidence, judge_curvature, not_measured
 from flowscope.flows import Segment
 from flowscope.probes import Arrays, Setting
 from flowscope.records import Measurement, Unavailable, Verdict
@@ -20,7 +20,6 @@ from flowscope.runs.contraction import (
     evi_table,
     response_table,
 )
-from flowscope.runs.summary import Counts
 from flowscope.runs.sweeps import evolution, responses
 
 __all__ = ["ContractionStage"]

@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from flowscope.evidence import mean_over_prompts
+from flowscope.evidence import Counts, mean_over_prompts
+from flowscope.evidence.intervals import bounds_of, single
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.runs.intervals import bounds_of, single
 from flowscope.runs.paths import Paths
-from flowscope.runs.summary import Counts
 from flowscope.simplex import mobility_frobenius
 
 __all__ = ["depth_loss_table", "free_layers", "losses_along", "mobility_and_loss"]

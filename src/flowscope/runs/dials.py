@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import mean_over_prompts
+from flowscope.evidence import Counts, mean_over_prompts
+from flowscope.evidence.intervals import bounds_of
 from flowscope.levers import geometry_attention
 from flowscope.records import Unavailable
 from flowscope.runs.batches import Batch, Prompts, batches_of
-from flowscope.runs.intervals import bounds_of
 from flowscope.runs.loading import Loaded
-from flowscope.runs.summary import Counts
 
 __all__ = ["Dial", "dial_table"]
 

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import nn
 
-from flowscope.evidence import SegmentEvidence, judge_adequacy, not_measured
+from flowscope.evidence import Counts, SegmentEvidence, judge_adequacy, not_measured
 from flowscope.records import Measurement, Unavailable, Verdict
 from flowscope.runs import adequacy_tables as tables
 from flowscope.runs.adequacy import Adequacy, forecasts_of
@@ -23,7 +23,6 @@ from flowscope.runs.depth_loss import (
 )
 from flowscope.runs.paths import Paths, following_tokens, sampled_paths
 from flowscope.runs.rotation_stage import RotationStage
-from flowscope.runs.summary import Counts
 
 __all__ = ["AHEAD", "FlowStage"]
 

@@ -12,10 +12,10 @@ import torch
 
 from flowscope.evidence import Reference, judge_irreversibility, resampled_counts
 from flowscope.lab import Claim
+from flowscope.lab.progress import Progress
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import HeadsConfig
 from flowscope.runs.dials import Dial, dial_table
 from flowscope.runs.head_reading import HeadReading, read_heads
@@ -23,7 +23,7 @@ from flowscope.runs.head_tables import geometry_table, irreversibility, with_wei
 from flowscope.runs.heads_claims import DIRECTED, TRAINED
 from flowscope.runs.loading import Loaded
 from flowscope.runs.material import Material
-from flowscope.runs.measuring import fresh_twin, refuse_broken_weights
+from flowscope.runs.twin import fresh_twin, refuse_broken_weights
 from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 
 __all__ = ["Geometer"]

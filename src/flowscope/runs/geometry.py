@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 from torch import Tensor, nn
 
+from flowscope.lab.progress import Progress
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.runs.audit import Audit
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import HeadsConfig
 from flowscope.runs.geometer import Geometer
 from flowscope.runs.loading import Loaded

@@ -8,12 +8,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flowscope.evidence import Reference, mean_over_prompts, percentile_interval
+from flowscope.evidence import Counts, Reference, mean_over_prompts, percentile_interval
+from flowscope.evidence.intervals import bounds_of, single
 from flowscope.markov import QUANTITIES, judged, steps_to_tell
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.runs.head_reading import HeadReading
-from flowscope.runs.intervals import bounds_of, single
-from flowscope.runs.summary import Counts
 
 __all__ = ["Irreversibility", "geometry_table", "irreversibility", "with_weight_ratios"]
 

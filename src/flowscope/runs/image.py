@@ -14,10 +14,10 @@ import pandas as pd
 from torch import nn
 
 from flowscope.errors import InvalidInputError
+from flowscope.lab.progress import Progress
 from flowscope.nets import bundled_path
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.runs.audit import Audit
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import ImageConfig
 from flowscope.runs.denoiser import denoiser_of, image_shape
 from flowscope.runs.denoiser_loading import loaded_denoiser

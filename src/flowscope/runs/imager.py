@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from flowscope.evidence import judge_gradient, judge_order, judge_parity, not_measured
+from flowscope.lab.progress import Counter, Progress
 from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.records.files import remove_file
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import ImageConfig
-from flowscope.runs.counting import Counter
 from flowscope.runs.denoiser_marks import denoiser_marks
 from flowscope.runs.image_claims import GRADIENT, ORDER, PARITY
 from flowscope.runs.image_classes import (
@@ -51,7 +50,7 @@ from flowscope.runs.image_tables import (
     uturn_table,
     weak_error_tables,
 )
-from flowscope.runs.measuring import refuse_broken_weights
+from flowscope.runs.twin import refuse_broken_weights
 from flowscope.runs.writing import Origin, RunWriter, manifest_of, own_folder
 
 __all__ = ["DECIDING", "PREDICTION", "Imager"]

@@ -1,6 +1,5 @@
 """The measuring pass of an audit: batches through the model, scalars into shards, resumable."""
 
-import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.errors import UnsupportedModelError
 from flowscope.probes import (
     Arrays,
     AttentionEntropyProbe,
@@ -25,7 +24,7 @@ from flowscope.records import Run, ShardKey, Unavailable
 from flowscope.runs.batches import Batch
 from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
-__all__ = ["Measured", "Sampling", "fresh_twin", "measured", "refuse_broken_weights"]
+__all__ = ["Measured", "Sampling", "measured"]
 
 Advance = Callable[[int], None]
 _PREFIXES = ("head_", "curvature_")
@@ -62,39 +61,6 @@ class Measured:
     curvature: Arrays | Unavailable
     space: str
     because: str
-
-
-def refuse_broken_weights(model: nn.Module) -> None:
-    """Raise when a parameter holds NaN or infinity: every number after it would be nonsense."""
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and not parameter.is_meta:
-            bad = int((~torch.isfinite(parameter)).sum())
-            if bad:
-                raise InvalidInputError(
-                    f"The weight {name} holds {bad} values that are NaN or infinite; the "
-                    "checkpoint is damaged. Load it again from its source."
-                )
-
-
-def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
-    """The same architecture with random weights, on the same device and in the same dtype."""
-    from transformers import PreTrainedModel
-
-    again = getattr(type(model), "from_config", None)  # models of diffusers are made by it
-    if not isinstance(model, PreTrainedModel) and (again is None or not hasattr(model, "config")):
-        return Unavailable("only a model with a configuration can be initialised anew")
-    parameter = next(model.parameters())
-    if parameter.is_meta:
-        return Unavailable("the weights are off-loaded")
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        config = copy.deepcopy(model.config)
-        transformer = isinstance(model, PreTrainedModel)
-        twin: nn.Module = type(model)(config) if transformer or again is None else again(config)
-    twin = twin.to(parameter.device)
-    if next(twin.parameters()).dtype != parameter.dtype:
-        twin = twin.to(parameter.dtype)
-    return twin.eval()
 
 
 class _Instruments:

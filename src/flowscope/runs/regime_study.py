@@ -5,9 +5,9 @@ import pandas as pd
 import torch
 
 from flowscope.errors import UnsupportedModelError
+from flowscope.lab.progress import Progress
 from flowscope.probes.regime_probe import STATISTICS, RegimeProbe
 from flowscope.records import Run
-from flowscope.runs.auditor import Progress
 from flowscope.runs.geometer import Geometer
 from flowscope.runs.loading import Loaded
 from flowscope.runs.material import Material, material_of

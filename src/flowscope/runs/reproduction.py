@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from flowscope.errors import InvalidInputError
+from flowscope.lab.progress import Progress
 from flowscope.records import Run, Unavailable
 from flowscope.runs.audit import Audit
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import Config
 from flowscope.runs.regime_study import diffusion_attention_run
 from flowscope.runs.studies import (

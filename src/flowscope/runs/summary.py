@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from flowscope.evidence import (
+    Counts,
     SegmentEvidence,
     mean_over_prompts,
     median_over_prompts,
     resampled_counts,
 )
+from flowscope.evidence.intervals import single
 from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.runs.intervals import single
 from flowscope.simplex import locking_bound
 
 __all__ = [
-    "Counts",
     "Locking",
     "head_table",
     "jump_table",
@@ -38,7 +38,6 @@ __all__ = [
     "token_table",
 ]
 
-Counts = NDArray[np.int64]
 _STATES = ("entropy", "p_max", "tail_mass", "margin", "mobility_frobenius", "mobility_trace")
 _STEPS = ("oscillation", "total_variation", "kl_divergence", "first_order")
 _EDGES = np.concatenate([[0.0], np.logspace(-6, 0, 13)])

@@ -1,7 +1,7 @@
 """Source 004 on a model: both protocols on coupled replicas, and its claims."""
 
+from flowscope.lab.progress import Progress
 from flowscope.records import Run
-from flowscope.runs.auditor import Progress
 from flowscope.runs.studies import SynchronizationGap
 from flowscope.runs.sync import sync_of
 from flowscope.runs.sync_statements import sync_statement_table

@@ -6,15 +6,13 @@ from pathlib import Path
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.evidence import judge_commitment_order, judge_internal_gap, not_measured
+from flowscope.lab.progress import Counter, Progress
 from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict
-from flowscope.runs.auditor import Progress
 from flowscope.runs.config import SyncConfig
-from flowscope.runs.counting import Counter
 from flowscope.runs.denoiser import Denoiser, image_shape
 from flowscope.runs.denoiser_marks import denoiser_marks
 from flowscope.runs.encoders import Encoder, encoder_mark
-from flowscope.runs.measuring import refuse_broken_weights
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import Outcomes, strip
 from flowscope.runs.propagation import Propagation
@@ -29,6 +27,7 @@ from flowscope.runs.sync_tables import (
     gap_table,
     internal_gap_table,
 )
+from flowscope.runs.twin import refuse_broken_weights
 from flowscope.runs.writing import RunWriter, manifest_of, own_folder
 
 __all__ = ["Synchronizer"]

@@ -1,7 +1,7 @@
 """Source 000's image track on a model: parity, error of sampling, rotation, and its claims."""
 
+from flowscope.lab.progress import Progress
 from flowscope.records import Run
-from flowscope.runs.auditor import Progress
 from flowscope.runs.image import image_of
 from flowscope.runs.image_statements import image_statement_table
 from flowscope.runs.studies import TrackI

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from flowscope.evidence import resampled_counts
+from flowscope.lab.progress import Progress
 from flowscope.records import Run, Unavailable
-from flowscope.runs.auditor import Auditor, Progress
+from flowscope.runs.auditor import Auditor
 from flowscope.runs.batches import Prompts, batches_of
 from flowscope.runs.bridge_reading import bridge_control, bridge_reading, central
 from flowscope.runs.calibration import calibration
