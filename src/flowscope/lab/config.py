@@ -80,25 +80,24 @@ def description_of(field: FieldInfo) -> str:
 
 
 def default_words(field: FieldInfo) -> str:
-    """Default of a setting in words; empty for a setting that must be given.
+    """Default of a setting as ``--set`` takes it, or in words where it is None.
 
     >>> default_words(setting((0.1, 1.0), "Coupling strengths"))
-    '0.1,1'
+    '[0.1, 1]'
     """
     if field.is_required():
-        return ""
-    return str(marks(field).get("unset") or "none") if field.default is None else _words(field.default)
+        return "none, it must be given"
+    return (
+        str(marks(field).get("unset") or "none") if field.default is None else _yaml(field.default)
+    )
 
 
-def _words(value: Any) -> str:
+def _yaml(value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
+        return str(value).lower()
     if isinstance(value, tuple):
-        parts = (f"({_words(part)})" if isinstance(part, tuple) else _words(part) for part in value)
-        return ",".join(parts) or "empty"
-    return str(value)
+        return f"[{', '.join(_yaml(part) for part in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 # Settings of several instruments. They are not fields of a common base, because a run folder lists

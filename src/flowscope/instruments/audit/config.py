@@ -12,8 +12,8 @@ __all__ = ["AuditConfig"]
 class AuditConfig(ReadingConfig):
     """Show where along depth a model moves its probability mass, and where it has decided.
 
-    Writes a run folder with tables, the verdicts P0 to P4 and report.html. A run that was
-    interrupted is resumed by the same command.
+    Writes a run folder with tables, the verdicts P0 to P4 and report.html. An interrupted run is
+    resumed when it is started again.
     """
 
     threshold: float = setting(
@@ -44,7 +44,7 @@ class AuditConfig(ReadingConfig):
     )
     flow_rank: int = setting(64, "Principal coordinates of the logits in which drifts live", ge=2)
     drift_features: Literal["plain", "rich"] = setting(
-        "plain", "Features of a drift; rich adds products of coordinates"
+        "plain", "Features of a drift (rich adds products of coordinates)"
     )
     rotation_rank: int = setting(8, "Principal coordinates in which P4 measures rotation", ge=2)
     rotation_layers: int = setting(10, "Central layers in which P4 measures rotation", ge=1)

@@ -15,9 +15,9 @@ class ImageConfig(Config):
 
     Do flow and SDE share their marginals, does the error of sampling fall at first order, does the
     learned score rotate, and when does an image decide its class? Writes a run folder with tables,
-    the verdicts I1 to I3 and report.html. A run that was interrupted is resumed by the same
-    command. The model 'mixture' is two Gaussians with their exact score. The defaults are a small
-    run (40 images): its intervals are wide.
+    the verdicts I1 to I3 and report.html. An interrupted run is resumed when it is started again.
+    The model 'mixture' is two Gaussians with their exact score. The defaults are a small run (40
+    images): its intervals are wide.
     """
 
     model: str | None = setting(
@@ -54,7 +54,7 @@ class ImageConfig(Config):
         min_length=1,
     )
     integrator: Literal["ddim", "euler"] = setting(
-        "ddim", "Formula of a reverse step; that of DDIM takes η = λ"
+        "ddim", "Formula of a reverse step (ddim takes η = λ)"
     )
     rank: int = setting(4, "Principal coordinates of the images in which the score is read", ge=2)
     rotation_times: int = setting(

@@ -13,7 +13,7 @@ class SyncConfig(Config):
 
     Two replicas share their attention with strength g up to a step and are then let go. Writes a
     run folder with commitment times, the internal gap beside its null, the verdicts R1 and R2, and
-    report.html. A run that was interrupted is resumed by the same command. The defaults are a small
+    report.html. An interrupted run is resumed when it is started again. The defaults are a small
     run (8 pairs): its intervals are wide.
     """
 
