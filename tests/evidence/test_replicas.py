@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from flowscope.evidence import judge_commitment_order, judge_internal_gap
-from flowscope.evidence.replicas import layerwise_rank_correlation
 from flowscope.lab import Claim
 from flowscope.records import Measurement
 from flowscope.replica import ExchangeNull, exchange_null
+from flowscope.runs.sync_ranks import layerwise_rank_correlation
 from flowscope.runs.sync_tables import familywise
 
 CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")

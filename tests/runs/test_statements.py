@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
-from flowscope.runs.statements import statement_table
+from flowscope.runs.track_t_statements import track_t_statement_table
 
 
 def number(name, value, low=None, high=None):
@@ -52,7 +52,7 @@ def run(tmp_path):
 
 
 def fate(run):
-    return statement_table(run).set_index("item")
+    return track_t_statement_table(run).set_index("item")
 
 
 def test_the_side_of_an_interval_decides(run):

@@ -6,23 +6,21 @@ by sign and order, and a rotational energy is not compared at all: it depends on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 
+from flowscope.lab import Claim
 from flowscope.records import Run
-from flowscope.runs.imager import DECIDING
-from flowscope.runs.statements import Agreement, Statement
+from flowscope.runs.image_claims import GRADIENT, ORDER, PARITY
+from flowscope.runs.image_names import DECIDING
+from flowscope.runs.statement_rows import Agreement, Statement, agreement_of, statement_rows
 
 __all__ = ["image_statement_table"]
-
-_OF: dict[str, Agreement] = {"holds": "yes", "fails": "no", "abstains": "cannot be told"}
 
 
 def image_statement_table(run: Run) -> pd.DataFrame:
     """Every statement of Track I against the tables and verdicts of a run."""
     reading = _Reading(run)
-    makers: list[Callable[[], Statement]] = [
+    makers = [
         reading.parity,
         reading.family,
         reading.slope,
@@ -31,7 +29,7 @@ def image_statement_table(run: Run) -> pd.DataFrame:
         reading.rotation,
         reading.generations,
     ]
-    return pd.DataFrame([vars(make()) for make in makers])
+    return statement_rows(makers)
 
 
 class _Reading:
@@ -44,12 +42,12 @@ class _Reading:
     def _table(self, name: str) -> pd.DataFrame:
         return self._run.read_table(name) if name in self._known else pd.DataFrame()
 
-    def _judged(self, name: str) -> tuple[Agreement, str]:
-        verdict = self._verdicts[name]
-        return _OF[verdict.decision], verdict.because
+    def _judged(self, claim: Claim) -> tuple[Agreement, str]:
+        verdict = self._verdicts[claim.name]
+        return agreement_of(verdict.decision), verdict.because
 
     def parity(self) -> Statement:
-        agrees, measured = self._judged("I1")
+        agrees, measured = self._judged(PARITY)
         return Statement(
             item="parity",
             where="8.4, Fig 2a",
@@ -99,7 +97,7 @@ class _Reading:
         return f"{DECIDING}, K = {first} to {last}: {'; '.join(shown)}"
 
     def slope(self) -> Statement:
-        agrees, _ = self._judged("I2")
+        agrees, _ = self._judged(ORDER)
         return Statement(
             item="first order",
             where="8.4, Fig 2b, M.6",
@@ -160,10 +158,10 @@ class _Reading:
         table = self._table("rotation")
         read = table[table["status"] == "ok"] if len(table) else table
         if read.empty:
-            because = self._verdicts["I3"].because
+            because = self._verdicts[GRADIENT.name].because
             return Statement(item="rotation", where="8.4, Table 4", says=says, rule=rule,
                              measured=because, agrees="not measured")  # fmt: skip
-        agrees, because = self._judged("I3")
+        agrees, because = self._judged(GRADIENT)
         energy = read["energy"].mean()
         return Statement(
             item="rotation",

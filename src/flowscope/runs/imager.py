@@ -31,6 +31,7 @@ from flowscope.runs.image_models import (
     MixtureModel,
     refuse_other_prediction,
 )
+from flowscope.runs.image_names import DECIDING, PREDICTION
 from flowscope.runs.image_paths import (
     PathRuns,
     path_passes,
@@ -54,12 +55,6 @@ from flowscope.runs.twin import refuse_broken_weights
 from flowscope.runs.writing import Origin, RunWriter, manifest_of, own_folder
 
 __all__ = ["DECIDING", "PREDICTION", "Imager"]
-
-DECIDING = "square"
-"""The observable whose slope is judged."""
-
-PREDICTION = "output and noise at the last time"
-"""Name of the measurement that tells a predictor of noise from others."""
 
 _GUIDED = "a guided field is the score of no law, so that flow and SDE need not agree, nor it turn"
 _AFTERWARDS = ("resamples", "draws", "rotation_degree", "out", "device")

@@ -6,14 +6,15 @@ and the labels of the heads (table ``geometry``). The last rows are not claims o
 this package measured beside them.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
+from flowscope.lab import Claim
 from flowscope.records import Interval, Run
-from flowscope.runs.statements import Agreement, Statement
+from flowscope.runs.heads_claims import DIRECTED, TRAINED
+from flowscope.runs.statement_rows import Agreement, Statement, not_compared, statement_rows
 
 __all__ = ["regime_statement_table"]
 
@@ -26,7 +27,7 @@ _ADDED = "not in the source"
 def regime_statement_table(run: Run) -> pd.DataFrame:
     """Every statement of source 002 against the tables and the verdict of a run."""
     reading = _Reading(run)
-    makers: list[Callable[[], Statement]] = [
+    makers = [
         reading.attention,
         reading.diffusion,
         reading.magnetic,
@@ -46,7 +47,7 @@ def regime_statement_table(run: Run) -> pd.DataFrame:
         reading.flux_dial,
         reading.reversible_dial,
     ]
-    return pd.DataFrame([vars(make()) for make in makers])
+    return statement_rows(makers)
 
 
 class _Reading:
@@ -87,7 +88,7 @@ class _Reading:
         told, agrees = self._holding(*names)
         rule = "every head within the rounding of its logits (table identities)"
         if agrees == "not measured":
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         measured = f"{told}; {more}" if more else told
         return Statement(
             item=item, where=where, says=says, measured=measured, agrees=agrees, rule=rule
@@ -126,7 +127,7 @@ class _Reading:
             self._number("attention_to_metric", column) for column in ("median", "largest")
         )
         if np.isnan(most):
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         return Statement(
             item=item, where=where, says=says, rule=rule, agrees="no" if most > _TOLD else "yes",
             measured=f"median TV of attention and softmax(−½βD) {middle:.2f}: what the "
@@ -143,7 +144,7 @@ class _Reading:
         # numpy's maximum keeps NaN: one of them missing is not measured
         moved = np.max([self._number(name, "largest") for name in ("alpha_shift", "charge_shift")])
         if np.isnan(moved):
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         return Statement(
             item=item, where=where, says=says, rule=rule, agrees="no" if moved > _TOLD else "yes",
             measured="β is the model's own; α from 0 to 1 moves the diffusion map by a median TV "
@@ -156,7 +157,7 @@ class _Reading:
         rule = f"no when spectra with and without flux, D the same, differ by more than {_TOLD:g}"
         middle, most = (self._number("phase_shift", column) for column in ("median", "largest"))
         if np.isnan(most):
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         return Statement(
             item=item, where=where, says=says, rule=rule, agrees="no" if most > _TOLD else "yes",
             measured="D is symmetric and holds no phase: with the flux of the head an eigenvalue "
@@ -168,7 +169,7 @@ class _Reading:
         rule = "yes when no pair of no head has D < 0 beyond rounding; no when some has"
         share = self._number("negative_D", "mean")
         if np.isnan(share):
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         pairs = self._number("negative_pairs", "median")
         up, down = (self._number(f"{s}_directions", "median") for s in ("positive", "negative"))
         return Statement(
@@ -184,7 +185,7 @@ class _Reading:
         rule = "no when they are transposes within rounding, at equal steps, on every head"
         told, holds = self._holding("Sinkhorn, backward")
         if holds == "not measured":
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         apart, gap = (
             self._number(name, "median") for name in ("sinkhorn_asymmetry", "sinkhorn_gap")
         )
@@ -226,7 +227,7 @@ class _Reading:
         )
         told, holds = self._holding("no net flow at π")
         if holds == "not measured":
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         moved = self._number("displacement", "median")
         return Statement(
             item=item, where=where, says=says, rule=rule, agrees="no" if holds == "yes" else "yes",
@@ -244,7 +245,7 @@ class _Reading:
         labels = self._run.read_table("geometry")["label"] if "geometry" in self._tables else None
         told = [] if labels is None else [n for n in labels if n in ("steady state", "equilibrium")]
         if labels is None or not told:
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         steady = told.count("steady state")
         counted = ", ".join(f"{n} {label}" for label, n in labels.value_counts().items())
         agrees: Agreement = (
@@ -261,7 +262,7 @@ class _Reading:
         rule = f"no when all walks of the model's own attention, but {_TOLD:g}, end at token 0"
         least = self._number("first_token", "least")
         if np.isnan(least):
-            return _silent(item, where, says, rule)
+            return not_compared(item, where, says, rule)
         absorbed = least >= 1 - _TOLD
         return Statement(
             item=item, where=where, says=says, rule=rule,
@@ -272,22 +273,22 @@ class _Reading:
 
     def training(self) -> Statement:
         told = self._judged(
-            "M1", "added: training and entropy production",
+            TRAINED, "added: training and entropy production",
             "trained heads are further from equilibrium than random weights",
         )  # fmt: skip
         return replace(told, measured=told.measured + self._without_scale())
 
     def directions(self) -> Statement:
         return self._judged(
-            "M2", "added: the two directions",
+            DIRECTED, "added: the two directions",
             "heads are further from equilibrium than rows as peaked that do not agree",
         )  # fmt: skip
 
-    def _judged(self, name: str, item: str, says: str) -> Statement:
-        rule = f"interval of the difference of medians above 0 (verdict {name})"
-        verdict = self._verdicts.get(name)
+    def _judged(self, claim: Claim, item: str, says: str) -> Statement:
+        rule = f"interval of the difference of medians above 0 (verdict {claim.name})"
+        verdict = self._verdicts.get(claim.name)
         if verdict is None or verdict.statistic.status != "ok":
-            return _silent(item, _ADDED, says, rule)
+            return not_compared(item, _ADDED, says, rule)
         known = isinstance(verdict.interval, Interval)
         sides: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
         return Statement(
@@ -331,7 +332,7 @@ class _Reading:
             same = table["setting"].isin([dial[1], f"{dial[1]}.0"])  # read back as a number
             row = table[(table["dial"] == dial[0]) & same]
         if row.empty:
-            return _silent(item, _ADDED, says, rule)
+            return not_compared(item, _ADDED, says, rule)
         names = ("change", "change_low", "change_high")
         own, low, high = (float(row[name].iloc[0]) for name in names)
         random, under, over = (float(row[f"random_{name}"].iloc[0]) for name in names)
@@ -342,10 +343,3 @@ class _Reading:
             measured=f"loss {own:+.3f} nats ({low:+.3f} … {high:+.3f}); random change of equal "
             f"norm {random:+.3f} ({under:+.3f} … {over:+.3f})",
         )  # fmt: skip
-
-
-def _silent(item: str, where: str, says: str, rule: str) -> Statement:
-    return Statement(
-        item=item, where=where, says=says, rule=rule, measured="not measured on this model",
-        agrees="not measured",
-    )  # fmt: skip

@@ -8,13 +8,20 @@ its replicas share part of their start (it gives no σ), while ours are independ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pandas as pd
 
-from flowscope.evidence.replicas import FEWEST_MODES, layerwise_rank_correlation
 from flowscope.records import Run
-from flowscope.runs.statements import Agreement, Statement
+from flowscope.runs.statement_rows import (
+    Agreement,
+    Statement,
+    agreement_of,
+    not_compared,
+    side_of,
+    statement_rows,
+)
+from flowscope.runs.sync_claims import GAP, ORDER
+from flowscope.runs.sync_ranks import FEWEST_MODES, layerwise_rank_correlation
 
 __all__ = ["sync_statement_table"]
 
@@ -30,7 +37,7 @@ _LEVEL = 0.05
 def sync_statement_table(run: Run) -> pd.DataFrame:
     """Every statement of source 004 against the tables of a run."""
     reading = _Reading(run)
-    makers: list[Callable[[], Statement]] = [
+    makers = [
         reading.speciation,
         reading.plateau,
         reading.control,
@@ -47,7 +54,7 @@ def sync_statement_table(run: Run) -> pd.DataFrame:
         reading.closure,
         reading.prediction,
     ]
-    return pd.DataFrame([vars(make()) for make in makers])
+    return statement_rows(makers)
 
 
 class _Reading:
@@ -55,6 +62,7 @@ class _Reading:
 
     def __init__(self, run: Run) -> None:
         self._run, self._known = run, set(run.tables())
+        self._verdicts = {verdict.name: verdict for verdict in run.read_verdicts()}
         resolved = run.read_manifest().config_resolved
         self._steps = int(resolved["steps"])  # type: ignore[index]
         self._commitment = self._table("commitment")
@@ -96,7 +104,7 @@ class _Reading:
             return "cannot be told", f"{row['status']}: {row['because']}"
         low, high = float(row["low"]), float(row["high"])
         said = f"{self._share(row['difference'])} [{self._share(low)}, {self._share(high)}]"
-        return ("yes" if low > 0 else "no" if high < 0 else "cannot be told"), said
+        return side_of(low, high), said
 
     def speciation(self) -> Statement:
         agrees, difference = self._effect("least − largest coupling")
@@ -127,7 +135,7 @@ class _Reading:
         tied = ~table["control"].astype(bool) & (table["label"] == self._label)
         rows = table[tied & (table["measure"] == "feature")]
         if rows.empty:
-            return _silent("plateau", "§4.1", says, rule)
+            return _absent("plateau", "§4.1", says, rule)
         ends = rows[rows["step"] == rows["step"].max()].sort_values("g")
         told = "; ".join(
             f"g = {r['g']:g}: {r['value']:.3f} [{r['low']:.3f}, {r['high']:.3f}]"
@@ -159,13 +167,13 @@ class _Reading:
         )  # fmt: skip
 
     def order(self) -> Statement:
-        verdict = {v.name: v for v in self._run.read_verdicts()}["R1"]
-        answers: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
+        verdict = self._verdicts[ORDER.name]
         return Statement(
             item="coarse before fine", where="abstract (4), §4.1",
             says="coarse structure commits before fine detail at every coupling",
-            measured=verdict.because, agrees=answers.get(verdict.decision, "cannot be told"),
-            rule="verdict R1: the interval of τ_fine − τ_coarse lies above 0 wherever both are",
+            measured=verdict.because, agrees=agreement_of(verdict.decision),
+            rule=f"verdict {ORDER.name}: the interval of τ_fine − τ_coarse lies above 0 wherever "
+            "both are",
         )  # fmt: skip
 
     def lag(self) -> Statement:
@@ -184,7 +192,7 @@ class _Reading:
         last = rows.iloc[-1]
         agrees: Agreement = "cannot be told"
         if last["status"] == "ok":
-            agrees = "yes" if last["low"] > 0 else "no" if last["high"] < 0 else "cannot be told"
+            agrees = side_of(float(last["low"]), float(last["high"]))
         return Statement(
             item="lag under strong coupling", where="§4.1, §5",
             says="the lag of fine detail stays, 39 to 41 of 100 steps, however strong the coupling",
@@ -212,13 +220,13 @@ class _Reading:
         return f"; the latents themselves: {rows['log_gap'].iloc[0]:.2f}, {told} their null"
 
     def natural_gap(self) -> Statement:
-        verdict = {v.name: v for v in self._run.read_verdicts()}["R2"]
-        answers: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
+        verdict = self._verdicts[GAP.name]
         return Statement(
             item="gap without coupling", where="abstract (1), Fig 1",
             says="at g = 0 trailing modes keep more energy than leading ones",
-            measured=verdict.because, agrees=answers.get(verdict.decision, "cannot be told"),
-            rule="verdict R2: beyond the exchange null over all layers, with the source's sign",
+            measured=verdict.because, agrees=agreement_of(verdict.decision),
+            rule=f"verdict {GAP.name}: beyond the exchange null over all layers, with the source's "
+            "sign",
         )  # fmt: skip
 
     def depth(self) -> Statement:
@@ -228,7 +236,7 @@ class _Reading:
             f"{_LATE:.0%}, no when one is not"
         )
         if self._internal.empty:
-            return _silent("depth", "abstract (3)", says, rule)
+            return _absent("depth", "abstract (3)", says, rule)
         layers = int(self._internal["layer"].max())
         late = layers - math.ceil(_LATE * layers)
         rows = self._blocks(0.0)
@@ -246,7 +254,7 @@ class _Reading:
         says = "at weak coupling leading modes overtake trailing ones in the middle (layers 16–22)"
         rule = "yes when a layer between a third and four fifths of the depth lies below the null"
         if self._internal.empty:
-            return _silent("inversion", "§4.2", says, rule)
+            return _absent("inversion", "§4.2", says, rule)
         layers = int(self._internal["layer"].max())
         rows = self._blocks(0.0)
         middle = rows[(rows["layer"] > layers / 3) & (rows["layer"] <= 0.8 * layers)]
@@ -267,7 +275,7 @@ class _Reading:
             "at g = 0, and its gap is twice the smallest that every layer would have shown"
         )
         if self._internal.empty:
-            return _silent("collapse", "abstract (2), Fig 10", says, rule)
+            return _absent("collapse", "abstract (2), Fig 10", says, rule)
         largest = float(self._internal["g"].max())
         first, rows = self._blocks(0.0), self._blocks(largest)
         free, tied = first[first["seen"]], rows[rows["seen"]]
@@ -294,7 +302,7 @@ class _Reading:
         table = self._commitment
         rows = table[(table["measure"] == "feature") & (table["status"] != "abstained")]
         if rows["label"].nunique() < 2:
-            return _silent("classes", "§4.1", says, rule)
+            return _absent("classes", "§4.1", says, rule)
         apart, told, spans = [], [], []
         for (g, control), group in rows[rows["status"] == "ok"].groupby(["g", "control"]):
             if len(group) > 1:
@@ -317,7 +325,7 @@ class _Reading:
         rule = "yes when it holds in 95 % of the blocks, steps and states read, no when in half"
         rows = rows[rows["equation"].astype(str) == equation] if len(rows) else rows
         if not len(rows):
-            return _silent(item, f"eq {equation}", says, rule)
+            return _absent(item, f"eq {equation}", says, rule)
         row = rows.iloc[0]
         share = float(row["share"])
         agrees: Agreement = "yes" if share >= 0.95 else "no" if share <= 0.5 else "cannot be told"
@@ -347,7 +355,7 @@ class _Reading:
         )
         rows = self._modes
         if rows.empty:
-            return _silent("commitment of modes", "eq 51, theory §7", says, rule)
+            return _absent("commitment of modes", "eq 51, theory §7", says, rule)
         rows = rows[rows["g"] == 0]
         both = rows[(rows["status"] == "ok") & rows["predicted"].notna()]
         if len(both) < FEWEST_MODES or both["predicted"].nunique() < 3:
@@ -368,8 +376,5 @@ class _Reading:
         )  # fmt: skip
 
 
-def _silent(item: str, where: str, says: str, rule: str) -> Statement:
-    return Statement(
-        item=item, where=where, says=says, measured="not in this run", agrees="not measured",
-        rule=rule,
-    )  # fmt: skip
+def _absent(item: str, where: str, says: str, rule: str) -> Statement:
+    return not_compared(item, where, says, rule, measured="not in this run")

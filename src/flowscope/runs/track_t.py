@@ -16,8 +16,8 @@ from flowscope.runs.identification import identification_table
 from flowscope.runs.loading import Loaded
 from flowscope.runs.paths import Paths, following_tokens, sampled_paths
 from flowscope.runs.preparation import prepared
-from flowscope.runs.statements import statement_table
 from flowscope.runs.studies import TrackT
+from flowscope.runs.track_t_statements import track_t_statement_table
 
 __all__ = ["track_t_run"]
 
@@ -29,7 +29,7 @@ def track_t_run(config: TrackT, progress: Progress) -> Run:
     more = _More(config, loaded, prompts, run, progress)
     more.identification()
     more.from_paths()
-    run.write_table(config.study, statement_table(run))
+    run.write_table(config.study, track_t_statement_table(run))
     return run
 
 

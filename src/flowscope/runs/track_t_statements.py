@@ -1,41 +1,33 @@
 """What source 000 says of Track T, beside what a run measured; each with the rule that decides.
 
-A statement agrees when the interval of the measured number lies on the side the source says,
-disagrees when it lies on the other side, and cannot be told otherwise. Where the source's own check
-cannot fail, the row says so.
+Where a check of the source cannot fail, the row says so.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
+from flowscope.lab import Claim
+from flowscope.records import Run, Verdict
+from flowscope.runs.audit_claims import ADEQUACY, CONTRACTION, LOCKING, ROTATION, VARIATION
+from flowscope.runs.statement_rows import (
+    Agreement,
+    Statement,
+    agreement_of,
+    not_compared,
+    numbers_of,
+    side_of,
+    statement_rows,
+)
 
-__all__ = ["Statement", "statement_table"]
+__all__ = ["track_t_statement_table"]
 
-Agreement = Literal["yes", "no", "cannot be told", "not measured"]
 _NEGLIGIBLE = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statement:
-    """One claim of the source and its fate."""
-
-    item: str
-    where: str
-    says: str
-    measured: str
-    agrees: Agreement
-    rule: str
-
-
-def statement_table(run: Run) -> pd.DataFrame:
+def track_t_statement_table(run: Run) -> pd.DataFrame:
     """Every statement of Track T against the tables and verdicts of a run."""
     reading = _Reading(run)
-    makers: list[Callable[[], Statement]] = [
+    makers = [
         reading.gate,
         reading.budget_check,
         reading.skill,
@@ -51,14 +43,7 @@ def statement_table(run: Run) -> pd.DataFrame:
         reading.temperature_mobility,
         reading.temperature_calibration,
     ]
-    return pd.DataFrame([vars(make()) for make in makers])
-
-
-def _side(low: float, high: float, *, above: float = 0.0) -> Agreement:
-    """Yes when the interval lies above a number, no when below."""
-    if np.isnan(low) or np.isnan(high):
-        return "cannot be told"
-    return "yes" if low > above else "no" if high < above else "cannot be told"
+    return statement_rows(makers)
 
 
 class _Reading:
@@ -67,27 +52,27 @@ class _Reading:
     def __init__(self, run: Run) -> None:
         self._run, self._tables = run, set(run.tables())
         self._verdicts = {verdict.name: verdict for verdict in run.read_verdicts()}
-        self._noted = {one.name: one for one in run.read_measurements()}
+        self._noted = {noted.name: noted for noted in run.read_measurements()}
 
     def _table(self, name: str) -> pd.DataFrame | None:
         return self._run.read_table(name) if name in self._tables else None
 
-    def _verdict(self, name: str) -> tuple[Verdict, float, float, float]:
+    def _verdict(self, claim: Claim) -> tuple[Verdict, float, float, float]:
         """A verdict with its number and interval, NaN where there are none."""
-        verdict = self._verdicts[name]
-        return verdict, *_numbers(verdict.statistic)
+        verdict = self._verdicts[claim.name]
+        return verdict, *numbers_of(verdict.statistic)
 
     def _note(self, name: str) -> tuple[float, float, float]:
-        return _numbers(self._noted[name]) if name in self._noted else (np.nan, np.nan, np.nan)
+        return numbers_of(self._noted[name]) if name in self._noted else (np.nan, np.nan, np.nan)
 
     def gate(self) -> Statement:
-        verdict, value, low, high = self._verdict("P0")
+        verdict, value, low, high = self._verdict(VARIATION)
         return Statement(
-            item="P0 gate",
+            item=f"{VARIATION.name} gate",
             where="N.6",
             says="S̄_L ≤ .15 with continuity residual below 1e-14; failures abstain",
             measured=f"S̄ = {value:.3f} ({low:.3f} … {high:.3f}); {verdict.because}",
-            agrees={"holds": "yes", "fails": "no"}.get(verdict.decision, "cannot be told"),  # type: ignore[arg-type]
+            agrees=agreement_of(verdict.decision),
             rule="some segment of the depth passes; 1e-14 is out of reach and √V·eps stands for it",
         )
 
@@ -96,7 +81,7 @@ class _Reading:
         rule = "no step exceeds it; a bound above .99 cannot be exceeded and is no evidence"
         table = self._table("overlay")
         if table is None:
-            return _silent("P1 budget", "M.6, eq 19", says, rule)
+            return not_compared(f"{ADEQUACY.name} budget", "M.6, eq 19", says, rule)
         exceeded = int(table["exceeded"].sum())
         informative = float(table["budget_informative"].mean())
         words = f"{exceeded} exceedances; the bound says something in {informative:.0%} of steps"
@@ -104,21 +89,22 @@ class _Reading:
             words = f"{exceeded} exceedances of the restricted bound; writes cannot be told apart"
         told = exceeded == 0 and informative > 0.5
         return Statement(
-            item="P1 budget", where="M.6, eq 19", says=says, measured=words, rule=rule,
+            item=f"{ADEQUACY.name} budget", where="M.6, eq 19", says=says, rule=rule,
+            measured=words,
             agrees="no" if exceeded else "yes" if told else "cannot be told",
         )  # fmt: skip
 
     def skill(self) -> Statement:
-        verdict, value, low, high = self._verdict("P1")
+        verdict, value, low, high = self._verdict(ADEQUACY)
         ok = verdict.statistic.status == "ok"
         return Statement(
-            item="P1 flow",
+            item=f"{ADEQUACY.name} flow",
             where="Thm 5.6, 8.1",
             says="layers follow a probability-flow ODE",
             measured=f"skill over persistence {value:+.1%} ({low:+.1%} … {high:+.1%}), held-out"
             if ok
             else verdict.because,
-            agrees=_side(low, high) if ok else "not measured",
+            agrees=side_of(low, high) if ok else "not measured",
             rule="interval of the skill above 0",
         )
 
@@ -144,9 +130,9 @@ class _Reading:
         return Statement(**{**vars(told), "measured": words})
 
     def locking(self) -> Statement:
-        _, value, low, high = self._verdict("P2")
+        _, value, low, high = self._verdict(LOCKING)
         return _by_side(
-            "P2 locking", "Thm 5.8, M.6", "little tail mass, little movement",
+            f"{LOCKING.name} locking", "Thm 5.8, M.6", "little tail mass, little movement",
             "rank correlation of tail mass and TV", value, low, high,
         )  # fmt: skip
 
@@ -164,24 +150,25 @@ class _Reading:
             near = (table["setting"] - setting).abs() < 1e-9
             row = table[(table["kind"] == kind) & (table["scope"] == "all") & near]
         if row.empty:
-            return _silent(f"P3 {kind}", "M.1, M.6", says, rule)
+            return not_compared(f"{CONTRACTION.name} {kind}", "M.1, M.6", says, rule)
         value, low, high = (float(row[n].iloc[0]) for n in ("change", "change_low", "change_high"))
         return Statement(
-            item=f"P3 {kind}", where="M.1, M.6", says=says, rule=rule, agrees=_side(low, high),
+            item=f"{CONTRACTION.name} {kind}", where="M.1, M.6", says=says, rule=rule,
+            agrees=side_of(low, high),
             measured=f"change of κ {value:+.3f} ({low:+.3f} … {high:+.3f})",
         )  # fmt: skip
 
     def rotation(self) -> Statement:
-        verdict, value, low, high = self._verdict("P4")
+        verdict, value, low, high = self._verdict(ROTATION)
         table = self._table("rotation")
         rule = f"R itself is not comparable between coordinates; R_norm below {_NEGLIGIBLE:g}"
         says = "mean R̂ over 10 central layers 1.096e-7 (3.5e-8 … 2.2e-7): bridge-aligned"
         if verdict.statistic.status != "ok" or table is None:
-            return _silent("P4 rotation", "8.2", says, rule)
+            return not_compared(f"{ROTATION.name} rotation", "8.2", says, rule)
         energy = float(table["energy"].mean())
-        told = _side(-high, -low, above=-_NEGLIGIBLE)
+        told = side_of(-high, -low, above=-_NEGLIGIBLE)
         return Statement(
-            item="P4 rotation", where="8.2", says=says, agrees=told, rule=rule,
+            item=f"{ROTATION.name} rotation", where="8.2", says=says, agrees=told, rule=rule,
             measured=f"mean R̂ {energy:.3g} over {len(table)} layers; R_norm {value:.2f} "
             f"({low:.2f} … {high:.2f})",
         )  # fmt: skip
@@ -191,7 +178,7 @@ class _Reading:
         rule = "relative HJB residual no more than twice that of a Gaussian bridge as noisy"
         table = self._table("bridge")
         if table is None:
-            return _silent("P4 bridge", "Thm 7.1, 7.2", says, rule)
+            return not_compared(f"{ROTATION.name} bridge", "Thm 7.1, 7.2", says, rule)
         by = table.set_index("data")
         own, control = (float(str(by.loc[name, "relative"])) for name in ("model", "bridge"))
         sound = set(by["status"]) == {"ok"} and set(by["score_status"]) == {"ok"}
@@ -199,7 +186,7 @@ class _Reading:
         if not sound or control > 0.5:
             told = "cannot be told"
         return Statement(
-            item="P4 bridge", where="Thm 7.1, 7.2", says=says, rule=rule, agrees=told,
+            item=f"{ROTATION.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule, agrees=told,
             measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
             f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
         )  # fmt: skip
@@ -209,7 +196,7 @@ class _Reading:
         rule = "slope of log distance to the next n below −.5 (Euler steps of a flow: −1)"
         table = self._table("identification")
         if table is None:
-            return _silent("identification", "Assumption 5.1 (4)", says, rule)
+            return not_compared("identification", "Assumption 5.1 (4)", says, rule)
         drift, state = (float(table[f"{n}_order"].iloc[0]) for n in ("drift", "state"))
         both = max(drift, state)
         return Statement(
@@ -224,13 +211,13 @@ class _Reading:
         rule = "yes: falls at every passing layer; no: the interval is higher at the last one"
         layers = self._table("layers")
         if layers is None or "entropy_low" not in layers:
-            return _silent("entropy", "L.1", says, rule)
+            return not_compared("entropy", "L.1", says, rule)
         steps = layers["entropy"].diff().iloc[1:]
         inside = layers["status"].iloc[1:] == "ok"
         falling = float((steps[inside] < 0).mean()) if inside.any() else np.nan
         rows = layers[(layers["status"] == "ok") & (layers["layer"] > 0)]
         if rows.empty:
-            return _silent("entropy", "L.1", says, rule)
+            return not_compared("entropy", "L.1", says, rule)
         first, last = rows.iloc[0], rows.iloc[-1]
         fell, rose = (
             last["entropy_high"] < first["entropy_low"],
@@ -248,7 +235,7 @@ class _Reading:
         rule = "mean ‖J^τ‖ of the output falls at every step of the sweep; E06: unimodal in τ"
         table = self._table("output_temperature")
         if table is None:
-            return _silent("temperature, mobility", "L.2", says, rule)
+            return not_compared("temperature, mobility", "L.2", says, rule)
         values = table["mobility"].to_numpy()
         peak = float(table["temperature"].iloc[int(values.argmax())])
         falls = np.diff(values) < 0
@@ -266,40 +253,23 @@ class _Reading:
         value, low, high = self._note(name)
         table = self._table("output_temperature")
         if table is None or np.isnan(value):
-            return _silent("temperature, calibration", "L.2", says, "loss gained above 0")
+            return not_compared("temperature, calibration", "L.2", says, "loss gained above 0")
         one = table.iloc[(table["temperature"] - 1).abs().argmin()]
         best = table.iloc[int(table["loss"].to_numpy().argmin())]
         return Statement(
             item="temperature, calibration", where="L.2", says=says,
-            rule="loss gained on held-out prompts above 0", agrees=_side(low, high),
+            rule="loss gained on held-out prompts above 0", agrees=side_of(low, high),
             measured=f"{value:+.4f} nats ({low:+.4f} … {high:+.4f}); ECE {one['ece']:.3f} at "
             f"τ = 1, {best['ece']:.3f} at {best['temperature']:g}",
         )  # fmt: skip
-
-
-def _numbers(one: Measurement) -> tuple[float, float, float]:
-    if one.status != "ok":
-        return np.nan, np.nan, np.nan
-    interval = one.interval
-    if isinstance(interval, Unavailable):
-        return float(one.numbers()), np.nan, np.nan
-    assert isinstance(interval, Interval)
-    return float(one.numbers()), float(interval.low), float(interval.high)
 
 
 def _by_side(
     item: str, where: str, says: str, what: str, value: float, low: float, high: float
 ) -> Statement:
     if np.isnan(value):
-        return _silent(item, where, says, "interval above 0")
+        return not_compared(item, where, says, "interval above 0")
     return Statement(
-        item=item, where=where, says=says, rule="interval above 0", agrees=_side(low, high),
+        item=item, where=where, says=says, rule="interval above 0", agrees=side_of(low, high),
         measured=f"{what} {value:+.2f} ({low:+.2f} … {high:+.2f})",
-    )  # fmt: skip
-
-
-def _silent(item: str, where: str, says: str, rule: str) -> Statement:
-    return Statement(
-        item=item, where=where, says=says, rule=rule, measured="not measured on this model",
-        agrees="not measured",
     )  # fmt: skip
