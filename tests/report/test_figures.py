@@ -20,7 +20,8 @@ from flowscope.report import (
 )
 from flowscope.report.audit_page import PAGE
 from flowscope.report.escaping import json_island
-from flowscope.report.source import read_source, spans
+from flowscope.report.source import read_source
+from flowscope.report.spans import spans
 from flowscope.report.token_map import MOST_CELLS, token_data
 
 FIGURES = {
@@ -110,7 +111,7 @@ def test_heads_that_collapsed_are_crossed(source):
 def test_a_missing_head_is_a_hole_not_a_zero(source):
     tables = {"heads": source.tables["heads"].iloc[1:]}
     changed = replace(source, verdicts=(), measurements=(), tables=tables)
-    assert math.isnan(head_figures.head_grid(changed, "entropy_share").cells[0][0])
+    assert math.isnan(head_figures.entropy_grid(changed, "entropy_share").cells[0][0])
 
 
 def test_curvature_is_drawn_on_one_scale_and_silent_heads_are_crossed(source):

@@ -13,15 +13,16 @@ from tests.report.synthetic import HOSTILE, LAYERS, verdicts, write_run
 from tests.report.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.report import flow_figures, rotation_figures, study_tables, theme
+from flowscope.report import flow_figures, rotation_figures, sweep_figures, theme
 from flowscope.report.audit_page import PAGE
+from flowscope.report.canvas import png
 from flowscope.report.claims import claims
+from flowscope.report.depth_tables import clouds, drift_skills
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.flow_pictures import FLOW_PICTURES
 from flowscope.report.flow_sections import depth_loss_section, flow_section, rotation_section
-from flowscope.report.listings import clouds, drift_skills
+from flowscope.report.log_axes import log_ticks
 from flowscope.report.page import report_html
-from flowscope.report.pictures import png
 from flowscope.report.source import read_source
 
 FIGURES = {
@@ -30,8 +31,8 @@ FIGURES = {
     "budget": flow_figures.budget,
     "depth_loss": flow_figures.depth_loss,
     "rotation": rotation_figures.rotation,
-    "identification": study_tables.identification,
-    "output_temperature": study_tables.temperatures,
+    "identification": sweep_figures.identification,
+    "output_temperature": sweep_figures.temperatures,
 }
 BOXES = {
     "adequacy": ("forecast-onward", "forecast-one-layer"),
@@ -303,7 +304,7 @@ def test_hostile_text_in_any_column_is_text(tmp_path, run, table):
 
 
 def test_distances_lie_on_their_slope(source):
-    traces = study_tables.identification(source)["data"]
+    traces = sweep_figures.identification(source)["data"]
     table = source.tables["identification"].iloc[:-1]
     expected, fit, states, _, drift = traces
     np.testing.assert_allclose(states["y"], table["state_to_next"])
@@ -312,18 +313,18 @@ def test_distances_lie_on_their_slope(source):
     slope = np.polyfit(np.log(expected["x"]), np.log(expected["y"]), 1)[0]
     assert slope == pytest.approx(-1)
     assert expected["y"][0] == pytest.approx(states["y"][0])
-    caption = study_tables.identification_section(source)
+    caption = sweep_figures.identification_section(source)
     assert "−0.93 for the states, −0.61 for the drift" in caption
 
 
 def test_the_sweep_of_the_temperature_is_that_of_the_table(source):
     table = source.tables["output_temperature"]
-    picture = study_tables.temperatures(source)
+    picture = sweep_figures.temperatures(source)
     curves = {t["yaxis"]: t["y"] for t in picture["data"] if "fill" not in t}
-    for axis, name in zip(("y", "y2", "y3"), study_tables.PANELS, strict=True):
+    for axis, name in zip(("y", "y2", "y3"), sweep_figures.PANELS, strict=True):
         np.testing.assert_allclose(curves[axis], table[name])
     best = table["temperature"][table["loss"].idxmin()]
-    assert f"(τ = {best:g})" in study_tables.temperature_section(source)
+    assert f"(τ = {best:g})" in sweep_figures.temperature_section(source)
 
 
 def test_captions_say_how_many_and_by_which_method(source):
@@ -332,12 +333,12 @@ def test_captions_say_how_many_and_by_which_method(source):
     assert f"{TOKENS} tokens, {basis}" in text
     assert f"1024 tokens, {basis}" in depth_loss_section(source)
     assert "2048 tokens, n = 32 prompts" in rotation_section(source)
-    assert "n = 256 tokens" in study_tables.identification_section(source)
+    assert "n = 256 tokens" in sweep_figures.identification_section(source)
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [0.0, -1.0]])
 def test_a_logarithmic_axis_of_nothing_has_no_marks(values):
-    assert study_tables.log_ticks(values) == []
+    assert log_ticks(values) == []
 
 
 def test_a_budget_of_nothing_is_no_figure(source):

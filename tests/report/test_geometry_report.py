@@ -24,6 +24,7 @@ from tests.report.test_page import PNG, Structure
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
 from flowscope.report.audit_page import PAGE as AUDIT
+from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.geometry_figures import (
     MOST_DIALS,
@@ -36,7 +37,6 @@ from flowscope.report.geometry_figures import (
 )
 from flowscope.report.geometry_tables import TOP, dial_listing, furthest
 from flowscope.report.heads_page import PAGE
-from flowscope.report.pictures import png
 from flowscope.report.portrait import (
     ARROWS,
     MOST_ENTRIES,

@@ -36,6 +36,7 @@ from tests.report.test_page import PNG, Structure
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
 from flowscope.report.audit_page import PAGE as AUDIT
+from flowscope.report.canvas import png
 from flowscope.report.choice import PAGES
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.image_axes import clock_of
@@ -53,7 +54,6 @@ from flowscope.report.image_order_figures import doublings, family_figure, weak_
 from flowscope.report.image_page import PAGE
 from flowscope.report.image_strips import channels_shown, sample_strip, uturn_strip
 from flowscope.report.image_tables import paths_listing, silent_images, window_of, winners
-from flowscope.report.pictures import png
 from flowscope.report.source import read_source
 
 DRAWN = {

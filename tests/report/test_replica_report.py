@@ -29,10 +29,10 @@ from tests.report.test_page import PNG, Structure
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
 from flowscope.report.audit_page import PAGE as AUDIT
+from flowscope.report.canvas import png
 from flowscope.report.choice import PAGES
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.heads_page import PAGE as HEADS
-from flowscope.report.pictures import png
 from flowscope.report.replica_captions import gap_caption, mode_caption
 from flowscope.report.replica_depth_figures import (
     beyond_null,
@@ -51,9 +51,10 @@ from flowscope.report.replica_figures import (
     smooth_fit,
 )
 from flowscope.report.replica_series import rows_of, series_of
-from flowscope.report.replica_strip import MOST_BYTES, paired_samples, strip_png
+from flowscope.report.replica_strip import paired_samples
 from flowscope.report.replica_tables import commitment_listing, replica_claims, silent_replicas
 from flowscope.report.source import read_source
+from flowscope.report.strips import MOST_BYTES, strip_png
 from flowscope.report.sync_page import PAGE
 
 EVERY = (*PAGE.tables, *PAGE.study_tables)

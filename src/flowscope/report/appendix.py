@@ -1,16 +1,24 @@
 """The end of the page: what was not measured, and where the run comes from."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+import pandas as pd
+
 from flowscope.records import Manifest, Unavailable
 from flowscope.report.escaping import html_text
-from flowscope.report.numerals import count, numeral
-from flowscope.report.source import Source
+from flowscope.report.numerals import cell_text, count, numeral
+from flowscope.report.source import Source, words
 from flowscope.report.spec import Absence
 
-__all__ = ["absences", "manifest_details", "not_measured"]
+__all__ = ["absences", "manifest_details", "not_measured", "place_text", "silent_rows"]
+
+_NAMED = 3
+"""Rows that are named of those that share a reason."""
+
+_REASONS = 6
+"""Reasons that the list of what was not measured holds of one table."""
 
 
 def absences(source: Source) -> list[Absence]:
@@ -32,6 +40,52 @@ def absences(source: Source) -> list[Absence]:
     if not source.verdicts:
         rows.append(("verdicts", "this run has written none"))
     return rows
+
+
+def place_text(row: pd.DataFrame, name: str) -> str:
+    """Column and its value in the first row, which name the row among others."""
+    return f"{name} {cell_text(words(row, name)[0])}"
+
+
+def silent_rows(
+    source: Source,
+    tables: Mapping[str, tuple[str, ...]],
+    place: Callable[[pd.DataFrame, str], str] = place_text,
+) -> list[Absence]:
+    """Rows without a number, by table and reason; "no transition" is an outcome, not an absence.
+
+    Parameters
+    ----------
+    source
+        The run.
+    tables
+        Names of the tables, each with the columns that together name a row.
+    place
+        Words for one of these columns of a row.
+    """
+    absent: list[Absence] = []
+    for table, names in tables.items():
+        frame = source.tables.get(table, pd.DataFrame())
+        groups: dict[str, list[str]] = {}
+        for k, status in enumerate(words(frame, "status")):
+            if status not in ("ok", "", "no transition"):
+                row = frame.iloc[[k]]
+                parts = [place(row, name) for name in names]
+                groups.setdefault(words(row, "because")[0], []).append(", ".join(parts))
+        if len(groups) > _REASONS:  # a different reason for nearly every row: the table has them
+            total = sum(len(rows) for rows in groups.values())
+            reasons = f"{len(groups)} reasons, e.g. {next(iter(groups))}; see tables/{table}.csv"
+            absent.append((f"{table.replace('_', ' ')}, {count(total, 'row')}", reasons))
+            continue
+        absent += [
+            (
+                f"{table.replace('_', ' ')}, {count(len(rows), 'row')} "
+                f"({'; '.join(rows[:_NAMED])}" + (" …)" if len(rows) > _NAMED else ")"),
+                reason or "no reason was recorded",
+            )
+            for reason, rows in groups.items()
+        ]
+    return absent
 
 
 def not_measured(source: Source) -> str:

@@ -2,10 +2,11 @@
 
 from flowscope.records import Unavailable
 from flowscope.report.claims import claims, claims_section
+from flowscope.report.depth_pictures import PICTURES
+from flowscope.report.depth_sections import body_sections
 from flowscope.report.numerals import numeral
-from flowscope.report.pictures import PICTURES
-from flowscope.report.sections import body_sections
-from flowscope.report.source import Source, Span, column, spans
+from flowscope.report.source import Source, column
+from flowscope.report.spans import Span, spans
 from flowscope.report.spec import Absence, Fact, Page, Section
 
 __all__ = ["PAGE"]

@@ -1,17 +1,35 @@
-"""What every PNG shares: the empty axes, their titles, the shading of segments."""
+"""What every PNG shares: empty axes, their titles, marks and colours; and how it is written.
 
+The bytes depend on the tables and the version of matplotlib alone: no date, no software name,
+and a fixed font that comes with it.
+"""
+
+import io
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.source import Source, spans
+from flowscope.report.source import Source
 
-__all__ = ["DASHES", "canvas", "shade", "titled"]
+__all__ = ["COLOUR_MAP", "DASHES", "MARKERS", "canvas", "png", "titled"]
 
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 """The dashes of the page in matplotlib's words."""
+
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^",
+            "triangle-down": "v", "hexagon": "h"}  # fmt: skip
+"""Marks of the page in matplotlib's words."""
+
+COLOUR_MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
+"""The sequential scale of the page."""
+
+_DPI = 130
 
 
 def canvas(
@@ -38,8 +56,15 @@ def titled(ax: Any, x: str, y: str, title: str) -> None:
                  parse_math=False)  # fmt: skip
 
 
-def shade(ax: Any, source: Source) -> None:
-    """Tint the segments behind a panel along depth."""
-    for span in spans(source):
-        tint = theme.PASSING if span.passes else theme.ABSTAINED
-        ax.axvspan(span.first - 0.5, span.last + 0.5, color=tint, lw=0, zorder=0)
+def png(source: Source, name: str) -> bytes | Unavailable:
+    """Picture of that name, of those of its page, or why there is none."""
+    drawn = source.page.pictures[name](source)
+    if isinstance(drawn, Unavailable):
+        return drawn
+    content = io.BytesIO()
+    FigureCanvasAgg(drawn)
+    with warnings.catch_warnings():
+        # A token may be in a script the font does not have; its box is what can be shown.
+        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
+        drawn.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+    return content.getvalue()

@@ -5,9 +5,10 @@ import pandas as pd
 from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
-from flowscope.report.head_figures import HeadGrid, crosses, head_grid
+from flowscope.report.grids import HeadGrid, crosses, head_grid
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.source import Source, column, spans, words
+from flowscope.report.source import Source, column, words
+from flowscope.report.spans import shading, spans
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, extent
 
@@ -156,4 +157,4 @@ def evolution(source: Source) -> Picture | Unavailable:
         )
     y = theme.axis("share of tokens", range=[0, 1.03], tickformat=".0%")
     x = theme.axis("step into layer", showgrid=False, range=extent(steps))
-    return {"data": traces, "layout": theme.layout(x, y, 320, shapes=theme.shading(spans(source)))}
+    return {"data": traces, "layout": theme.layout(x, y, 320, shapes=shading(spans(source)))}

@@ -12,7 +12,8 @@ from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.source import Source, Span, column, spans, words
+from flowscope.report.source import Source, column, words
+from flowscope.report.spans import Span, shading, spans
 from flowscope.report.theme import Picture
 
 __all__ = ["CONTROLS", "agreement", "entropy", "locking_depth", "variation"]
@@ -84,7 +85,7 @@ def _along_depth(
 ) -> Picture:
     x = theme.axis("layer", showgrid=False, rangemode="tozero")
     marks = [_label(span) for span in stretches if labels and span.last - span.first >= 3]
-    return theme.layout(x, y, height, shapes=theme.shading(stretches), annotations=marks, **more)
+    return theme.layout(x, y, height, shapes=shading(stretches), annotations=marks, **more)
 
 
 def _label(span: Span) -> Picture:

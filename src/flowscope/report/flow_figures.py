@@ -13,7 +13,8 @@ from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.source import Source, column, spans, words
+from flowscope.report.source import Source, column, words
+from flowscope.report.spans import shading, spans
 from flowscope.report.theme import Picture
 from flowscope.report.traces import Style, band, curve, extent, upright
 
@@ -90,7 +91,7 @@ def forecast(source: Source, horizon: str) -> Picture | Unavailable:
     places = [place for trace in traces for place in trace["x"]]
     x = theme.axis("layer", showgrid=False, range=extent(places))
     y = theme.axis("total variation from the model", rangemode="tozero")
-    return {"data": traces, "layout": theme.layout(x, y, 340, shapes=theme.shading(spans(source)))}
+    return {"data": traces, "layout": theme.layout(x, y, 340, shapes=shading(spans(source)))}
 
 
 def _forecast_notes(frame: pd.DataFrame, label: str) -> list[str]:
@@ -134,7 +135,7 @@ def overlay(source: Source) -> Picture | Unavailable:
             traces.append(curve(layers, values, style, notes))
     if not traces:
         return Unavailable("the table “overlay” holds no number")
-    shapes = [*theme.shading(spans(source)), _across(VACUOUS)]
+    shapes = [*shading(spans(source)), _across(VACUOUS)]
     x = theme.axis("layer", showgrid=False, range=extent(layers))
     y = theme.axis("total variation of one layer", range=[0, _top(traces, 1.06)])
     return {"data": traces, "layout": theme.layout(x, y, 340, shapes=shapes)}

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.canvas import DASHES, canvas, shade, titled
+from flowscope.report.canvas import DASHES, canvas, titled
 from flowscope.report.flow_figures import (
     BOUNDS,
     FORECASTS,
@@ -19,9 +19,12 @@ from flowscope.report.flow_figures import (
     free_layers,
     with_gaps,
 )
-from flowscope.report.rotation_figures import CONTROLS, HALF, OFFSET, detected, rotation_rows
+from flowscope.report.log_axes import log_ticks, slope_line
+from flowscope.report.rotation import CONTROLS, detected
+from flowscope.report.rotation_figures import HALF, OFFSET, rotation_rows
 from flowscope.report.source import Source, column
-from flowscope.report.study_tables import DISTANCES, PANELS, log_ticks, refinements, slope_line
+from flowscope.report.spans import shade
+from flowscope.report.sweep_figures import DISTANCES, PANELS, refinements
 from flowscope.report.traces import extent
 
 __all__ = ["FLOW_PICTURES"]

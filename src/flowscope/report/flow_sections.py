@@ -4,10 +4,12 @@ import math
 
 from flowscope.records import Unavailable
 from flowscope.report import flow_figures, rotation_figures
+from flowscope.report.depth_tables import clouds, drift_skills
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import figure, fold, key, missing, plot
-from flowscope.report.listings import clouds, drift_skills, listing, numbers
+from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, numeral, percent, reading
+from flowscope.report.rotation import CONTROLS, detected
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
@@ -241,7 +243,7 @@ def rotation_section(source: Source) -> str:
     frame = rotation_figures.rotation_rows(source)
     if isinstance(frame, Unavailable):
         return missing(frame)
-    told, silent = rotation_figures.detected(frame), len(source.tables["rotation"]) - len(frame)
+    told, silent = detected(frame), len(source.tables["rotation"]) - len(frame)
     named = (word for word in words(frame, "interval_method") if word)
     methods = ", ".join(dict.fromkeys("BCa" if word == "bca" else word for word in named))
     planted = [v for v in column(frame, "planted_share") if math.isfinite(v)]
@@ -258,8 +260,8 @@ def rotation_section(source: Source) -> str:
     entries = [
         ("disc", "share that turns; rotation detected"),
         ("hollow blue", "not detected"),
-        ("diamond open", rotation_figures.CONTROLS["gradient_control"][0]),
-        ("triangle", rotation_figures.CONTROLS["planted_control"][0]),
+        ("diamond open", CONTROLS["gradient_control"][0]),
+        ("triangle", CONTROLS["planted_control"][0]),
         ("rule half", "one half"),
         *_SHADES,
     ]

@@ -1,9 +1,11 @@
-"""The PNG figure of the dials, from the same table as the page and in its look."""
+"""The PNG figures of a run about the heads, from the same tables as the page and in its look."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
@@ -11,20 +13,39 @@ from flowscope.report import theme
 from flowscope.report.canvas import canvas, titled
 from flowscope.report.geometry_figures import (
     SIDES,
+    colour_limits,
     dial_axis,
     dial_labels,
     dial_place,
     dial_rows,
 )
+from flowscope.report.grids import grid_picture, head_grid
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column
 
-__all__ = ["dials_picture"]
+__all__ = ["GEOMETRY_PICTURES"]
 
 _MARKERS = {"circle": "o", "diamond-open": "D"}
 
 
-def dials_picture(source: Source) -> Figure | Unavailable:
+def _geometry(source: Source) -> Figure | Unavailable:
+    titles = {
+        "entropy_production": "Entropy production, this model",
+        "entropy_production_random": "Entropy production, random weights",
+    }
+    grids = {
+        titles[name]: head_grid(source, name, table="geometry", mark=("status", "abstained"))
+        for name in titles
+    }
+    frame = source.table("geometry")
+    if isinstance(frame, Unavailable):
+        return frame
+    limits = colour_limits(frame, "entropy_production")
+    scale = (LogNorm if limits.log else Normalize)(limits.low, limits.high)
+    return grid_picture(grids, scale, "nats per step")
+
+
+def _dials(source: Source) -> Figure | Unavailable:
     """Change of the loss at each setting beside that of a random change of equal size."""
     frame = dial_rows(source)
     if isinstance(frame, Unavailable):
@@ -56,3 +77,10 @@ def _side(ax: Any, frame: pd.DataFrame, name: str, bent: bool) -> None:
     face = "white" if symbol.endswith("open") else colour
     ax.plot([dial_place(v, bent) for v in values], [k + shift for k in range(len(values))],
             _MARKERS[symbol], color=colour, mfc=face, ms=5, label=title)  # fmt: skip
+
+
+GEOMETRY_PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
+    "geometry": _geometry,
+    "dials": _dials,
+}
+"""Pictures of a report about the heads by the name of their file."""

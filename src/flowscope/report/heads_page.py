@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from flowscope.records import Unavailable
 from flowscope.report.claims import claims, claims_section
+from flowscope.report.geometry_pictures import GEOMETRY_PICTURES
 from flowscope.report.geometry_sections import geometry_sections, identities_section
 from flowscope.report.geometry_tables import label_counts, silent_heads
 from flowscope.report.numerals import count, numeral
-from flowscope.report.pictures import GEOMETRY_PICTURES
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Fact, Page, Section
 

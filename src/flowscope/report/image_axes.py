@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from flowscope.report import theme
 from flowscope.report.marks import Look
+from flowscope.report.rows import known
 from flowscope.report.source import column
 from flowscope.report.theme import Picture
 from flowscope.report.traces import compact
 
-__all__ = ["SAMPLERS", "Clock", "Panel", "clock_of", "known", "ordered", "positive", "stacked"]
+__all__ = ["SAMPLERS", "Clock", "Panel", "clock_of", "stacked"]
 
 SAMPLERS = {
     "ode": Look(label="ODE (probability flow)", colour=theme.BLUE, symbol="circle"),
@@ -29,21 +29,6 @@ SAMPLERS = {
 
 _ENDS = {-math.inf: "noise", math.inf: "image"}
 _TICKS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-
-
-def known(values: Iterable[float]) -> list[float]:
-    """The finite ones of these values."""
-    return [value for value in values if math.isfinite(value)]
-
-
-def positive(values: Iterable[float]) -> list[float]:
-    """Values for a logarithmic axis: undefined where they are not above 0."""
-    return [value if 0 < value < math.inf else math.nan for value in values]
-
-
-def ordered(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Rows by this column, the undefined ones last."""
-    return frame.iloc[np.argsort(column(frame, name), kind="stable")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,17 +5,16 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.captions import bootstrapped, counted
 from flowscope.report.figure_html import Caption
-from flowscope.report.image_axes import known
 from flowscope.report.image_figures import above_null
 from flowscope.report.image_strips import channels_shown
 from flowscope.report.image_tables import NOT_COMPARABLE, Winner, overdrawn, window_of, winners
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.replica_captions import bootstrapped, counted
-from flowscope.report.replica_series import rows_where
-from flowscope.report.replica_strip import Strip
-from flowscope.report.rotation_figures import detected
+from flowscope.report.rotation import detected
+from flowscope.report.rows import known, rows_where
 from flowscope.report.source import Source, column, words
+from flowscope.report.strips import Strip
 
 __all__ = [
     "family_caption",

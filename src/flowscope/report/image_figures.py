@@ -11,23 +11,14 @@ import pandas as pd
 from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
-from flowscope.report.image_axes import (
-    SAMPLERS,
-    Clock,
-    Panel,
-    clock_of,
-    known,
-    ordered,
-    positive,
-    stacked,
-)
+from flowscope.report.image_axes import SAMPLERS, Clock, Panel, clock_of, stacked
 from flowscope.report.image_tables import window_of
+from flowscope.report.log_axes import log_axis
 from flowscope.report.marks import Look
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.replica_series import rows_where
-from flowscope.report.rotation_figures import CONTROLS, detected
+from flowscope.report.rotation import CONTROLS, detected
+from flowscope.report.rows import known, ordered, positive, rows_where
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import log_axis
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, curve, level, whiskers
 

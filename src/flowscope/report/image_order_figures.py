@@ -11,12 +11,12 @@ import pandas as pd
 from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
-from flowscope.report.image_axes import Panel, known, ordered, stacked
+from flowscope.report.image_axes import Panel, stacked
+from flowscope.report.log_axes import log_axis, slope_line
 from flowscope.report.marks import SYMBOLS, Look, spread
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.replica_series import rows_where
+from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import log_axis, slope_line
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, compact, curve, whiskers
 

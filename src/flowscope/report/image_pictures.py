@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.canvas import DASHES, canvas, titled
-from flowscope.report.image_axes import SAMPLERS, Clock, clock_of, known, ordered
+from flowscope.report.canvas import DASHES, MARKERS, canvas, titled
+from flowscope.report.image_axes import SAMPLERS, Clock, clock_of
 from flowscope.report.image_figures import (
     EXACT,
     STATISTICS,
@@ -31,11 +31,10 @@ from flowscope.report.image_order_figures import (
 from flowscope.report.image_strips import sample_strip, uturn_strip
 from flowscope.report.image_tables import window_of
 from flowscope.report.marks import Look
-from flowscope.report.replica_pictures import MARKERS
-from flowscope.report.replica_series import rows_where
-from flowscope.report.replica_strip import Strip
-from flowscope.report.rotation_figures import CONTROLS, detected
+from flowscope.report.rotation import CONTROLS, detected
+from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column
+from flowscope.report.strips import Strip
 
 __all__ = ["IMAGE_PICTURES"]
 

@@ -9,7 +9,7 @@ from flowscope.report.choosing import choice_data, choice_list, panel_grid
 from flowscope.report.claims import claims_section
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import Caption, captioned, fact_list, fold, key, missing, plot
-from flowscope.report.image_axes import SAMPLERS, known
+from flowscope.report.image_axes import SAMPLERS
 from flowscope.report.image_captions import (
     family_caption,
     information_caption,
@@ -39,19 +39,15 @@ from flowscope.report.image_order_figures import (
     weak_error_figure,
 )
 from flowscope.report.image_strips import sample_strip, uturn_strip
-from flowscope.report.image_tables import (
-    FEW_IMAGES,
-    image_claims,
-    image_facts,
-    paths_listing,
-)
+from flowscope.report.image_tables import FEW_IMAGES, image_claims, image_facts, paths_listing
 from flowscope.report.listings import listing, numbers
 from flowscope.report.marks import mark_key
-from flowscope.report.replica_strip import Strip, strip_html
-from flowscope.report.rotation_figures import CONTROLS
+from flowscope.report.rotation import CONTROLS
+from flowscope.report.rows import known
 from flowscope.report.small_runs import small_note
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Section
+from flowscope.report.strips import Strip, strip_html
 
 __all__ = ["image_sections"]
 

@@ -5,8 +5,8 @@ from numpy.typing import NDArray
 
 from flowscope.records import Unavailable
 from flowscope.report.numerals import count, numeral
-from flowscope.report.replica_strip import Strip, shown_images
 from flowscope.report.source import Source
+from flowscope.report.strips import Strip, shown_images
 
 __all__ = ["channels_shown", "sample_strip", "uturn_strip"]
 

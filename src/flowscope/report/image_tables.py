@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.appendix import silent_rows
 from flowscope.report.claims import claims
 from flowscope.report.escaping import html_text
-from flowscope.report.image_axes import SAMPLERS, known, ordered
+from flowscope.report.image_axes import SAMPLERS
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.replica_series import rows_where
-from flowscope.report.replica_tables import silent_rows
+from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column, words
 
 __all__ = [

@@ -4,7 +4,7 @@ import math
 
 from flowscope.records import Interval, Measurement, Unavailable
 
-__all__ = ["bounds", "count", "numeral", "percent", "reading"]
+__all__ = ["bounds", "cell_text", "count", "numeral", "percent", "reading"]
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -65,3 +65,11 @@ def reading(measurement: Measurement | Unavailable) -> str:
 def count(number: int, noun: str) -> str:
     """Return "1 layer", "2 layers"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def cell_text(word: str) -> str:
+    """Word of a table; a number among the words to three figures."""
+    try:
+        return numeral(float(word))
+    except ValueError:
+        return word

@@ -15,9 +15,9 @@ from flowscope.records import Run, Unavailable
 from flowscope.records.files import remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
+from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.numerals import count, numeral
-from flowscope.report.pictures import png
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
 from flowscope.report.verdict_cards import card, chip

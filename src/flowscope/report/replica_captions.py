@@ -1,22 +1,20 @@
 """Captions of the page about coupled replicas: what is seen, its null, its contrary."""
 
 import math
-from collections.abc import Iterable
 
 import pandas as pd
 
-from flowscope.records import Interval
+from flowscope.report.captions import bootstrapped, counted
 from flowscope.report.figure_html import Caption
 from flowscope.report.numerals import count, numeral, percent
 from flowscope.report.replica_depth_figures import beyond_null, settled_modes
 from flowscope.report.replica_series import rows_of, series_of
-from flowscope.report.replica_strip import Strip
+from flowscope.report.rows import known
 from flowscope.report.source import Source, column
+from flowscope.report.strips import Strip
 
 __all__ = [
     "agreement_caption",
-    "bootstrapped",
-    "counted",
     "energy_caption",
     "gap_caption",
     "mode_caption",
@@ -24,29 +22,6 @@ __all__ = [
     "scale_caption",
     "strip_caption",
 ]
-
-
-def _finite(values: Iterable[float]) -> list[float]:
-    return [value for value in values if math.isfinite(value)]
-
-
-def counted(frame: pd.DataFrame, what: str = "pairs", name: str = "n") -> str:
-    """How many pairs, or what else a column counts, stand behind the rows, in words."""
-    numbers = sorted(set(_finite(column(frame, name))))
-    if not numbers:
-        return f"the number of {what} was not recorded"
-    most = f" to {numeral(numbers[-1], 6)}" if len(numbers) > 1 else ""
-    return f"n = {numeral(numbers[0], 6)}{most} {what}"
-
-
-def bootstrapped(source: Source, verdict: str = "R1", what: str = "pairs") -> str:
-    """How the intervals over pairs, or over what else, were made, in words."""
-    own = (one.statistic.interval for one in source.verdicts if one.name == verdict)
-    made = next((interval for interval in own if isinstance(interval, Interval)), None)
-    level = f"{100 * made.level:g}" if made else "95"
-    resamples = source.setting("resamples")
-    many = f", {resamples} resamples" if isinstance(resamples, int) else ""
-    return f"intervals: {level}\u00a0%, bootstrap over {what}{many}"
 
 
 def agreement_caption(source: Source) -> Caption:
@@ -62,8 +37,8 @@ def agreement_caption(source: Source) -> Caption:
         "replicas share their noise up to that step, so it shows what shared noise does alone.",
         against="Midpoints that do not move with g beyond their intervals: then the coupling does "
         "not decide when.",
-        basis=f"{counted(frame)}; {bootstrapped(source)}; sigmoids by least squares on the median "
-        "curve.",
+        basis=f"{counted(frame, 'pairs')}; {bootstrapped(source, 'R1', 'pairs')}; sigmoids by "
+        "least squares on the median curve.",
     )
 
 
@@ -76,15 +51,15 @@ def scale_caption(source: Source) -> Caption:
         "two unrelated images. Strip below each panel: midpoints with intervals.",
         null="Both scales are decided at the same step: gap 0.",
         against="An interval of the gap (τ fine − τ coarse) that holds 0, or lies below it.",
-        basis=f"medians over pairs; {counted(frame)}; {bootstrapped(source)}, the gap within each "
-        "resample.",
+        basis=f"medians over pairs; {counted(frame, 'pairs')}; "
+        f"{bootstrapped(source, 'R1', 'pairs')}, the gap within each resample.",
     )
 
 
 def gap_caption(source: Source) -> Caption:
     """Caption of the internal gap by depth."""
     frame = source.tables["internal_gap"]
-    bands = sorted(set(_finite(column(frame, "band"))))
+    bands = sorted(set(known(column(frame, "band"))))
     size = f"; bands of {numeral(bands[0], 6)} modes" if len(bands) == 1 else ""
     return Caption(
         seen="Above 0 the trailing modes have kept more of their energy than the leading ones. "
@@ -98,7 +73,8 @@ def gap_caption(source: Source) -> Caption:
         f"{_limit(source)}",
         against="Against a gap: a line that stays in the grey. Against a place in depth: all "
         "layers leaving it alike.",
-        basis=f"{counted(frame)}{size}; intervals: 95\u00a0%, jackknife over measured pairs.",
+        basis=f"{counted(frame, 'pairs')}{size}; intervals: 95\u00a0%, jackknife over measured "
+        "pairs.",
     )
 
 
@@ -108,7 +84,7 @@ def _outside(source: Source) -> str:
         outside = beyond_null(rows_of(source.tables["internal_gap"], one))
         parts.append(f"{sum(outside)} of {len(outside)} layers at {one.label}")
     told = f"Outside it: {', '.join(parts)}; by chance alone it would be about {percent(0.05)}."
-    joint = _finite(column(source.tables["internal_gap"], "p_all"))
+    joint = known(column(source.tables["internal_gap"], "p_all"))
     if not joint:
         return told
     least = sum(p <= 0.05 for p in joint)
@@ -122,7 +98,7 @@ def _limit(source: Source) -> str:
     parts = []
     for one in series_of(source, "internal_gap"):
         rows = rows_of(source.tables["internal_gap"], one)
-        least = sorted(_finite(column(rows, "detectable")))
+        least = sorted(known(column(rows, "detectable")))
         if least:
             middle = least[len(least) // 2]
             ratio = numeral(math.exp(middle))
@@ -137,7 +113,7 @@ def _limit(source: Source) -> str:
 
 def energy_caption(source: Source) -> Caption:
     """Caption of the energies over the reverse steps."""
-    layers = len(set(_finite(column(source.tables["energies"], "layer"))))
+    layers = len(set(known(column(source.tables["energies"], "layer"))))
     return Caption(
         seen="Energy of the leading and of the trailing modes of the difference A − B, as a share "
         "of that at the start (eqs 78–79), in replicas that stay coupled to the end. A line that "
@@ -185,8 +161,8 @@ def propagation_caption(source: Source) -> Caption:
 def mode_caption(source: Source) -> Caption:
     """Caption of predicted against measured commitment."""
     frame = source.tables["mode_commitment"]
-    known = settled_modes(frame)
-    steps = zip(column(known, "predicted"), column(known, "measured"), strict=True)
+    settled = settled_modes(frame)
+    steps = zip(column(settled, "predicted"), column(settled, "measured"), strict=True)
     apart = sorted(abs(a - b) for a, b in steps)
     far = f" Median distance from it: {numeral(apart[len(apart) // 2])} steps." if apart else ""
     never = sum(not math.isfinite(v) for v in column(frame, "predicted"))
@@ -195,7 +171,7 @@ def mode_caption(source: Source) -> Caption:
         "midpoint of the fall of its energy. On the dotted line the two agree." + far,
         null="No relation: a cloud without slope.",
         against="Against the account of 004: the same cloud, or one beside the line.",
-        basis=f"{len(known)} of {count(len(frame), 'mode')} drawn; {len(frame) - len(known)} have "
-        f"no such pair of steps ({never} of them: the gain never crosses 1). Single readings, "
+        basis=f"{len(settled)} of {count(len(frame), 'mode')} drawn; {len(frame) - len(settled)} "
+        f"have no such pair of steps ({never} of them: the gain never crosses 1). Single readings, "
         "without interval.",
     )

@@ -13,10 +13,11 @@ import pandas as pd
 from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
+from flowscope.report.log_axes import log_axis
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.replica_series import Series, rows_of, rows_where, series_of
+from flowscope.report.replica_series import Series, rows_of, series_of
+from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column, words
-from flowscope.report.study_tables import log_axis
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, compact, curve, extent, level, upright
 

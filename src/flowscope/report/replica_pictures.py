@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.canvas import DASHES, canvas, titled
+from flowscope.report.canvas import DASHES, MARKERS, canvas, titled
 from flowscope.report.escaping import shortened
 from flowscope.report.replica_depth_figures import (
     CHANNELS,
@@ -21,15 +21,12 @@ from flowscope.report.replica_depth_figures import (
     settled_modes,
 )
 from flowscope.report.replica_figures import Curve, agreement_curves, scale_curves, smooth_fit
-from flowscope.report.replica_series import class_names, rows_of, rows_where, series_of
+from flowscope.report.replica_series import class_names, rows_of, series_of
 from flowscope.report.replica_strip import paired_samples
+from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column
 
-__all__ = ["MARKERS", "REPLICA_PICTURES"]
-
-MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^",
-            "triangle-down": "v", "hexagon": "h"}  # fmt: skip
-"""Marks of the page in matplotlib's words."""
+__all__ = ["REPLICA_PICTURES"]
 
 _BANDS = {"lead": "-", "trail": ":"}
 _MOST = 8

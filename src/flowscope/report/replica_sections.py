@@ -32,7 +32,7 @@ from flowscope.report.replica_depth_figures import (
 )
 from flowscope.report.replica_figures import agreement_figure, scale_figure
 from flowscope.report.replica_series import Series, class_names, rows_of, series_of
-from flowscope.report.replica_strip import paired_samples, strip_html
+from flowscope.report.replica_strip import paired_samples
 from flowscope.report.replica_tables import (
     FEW_PAIRS,
     commitment_listing,
@@ -44,6 +44,7 @@ from flowscope.report.replica_tables import (
 from flowscope.report.small_runs import small_note
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Section
+from flowscope.report.strips import strip_html
 
 __all__ = ["replica_sections"]
 

@@ -14,7 +14,7 @@ from flowscope.report import theme
 from flowscope.report.marks import SYMBOLS, spread
 from flowscope.report.source import Source, column, words
 
-__all__ = ["CONTROL", "Series", "class_names", "rows_of", "rows_where", "series_of"]
+__all__ = ["CONTROL", "Series", "class_names", "rows_of", "series_of"]
 
 CONTROL = "control"
 """Name of the uncoupled replicas that share their noise."""
@@ -71,13 +71,6 @@ def rows_of(frame: pd.DataFrame, one: Series) -> pd.DataFrame:
     """Rows of one coupling."""
     keys = zip(column(frame, "g"), _controls(frame), strict=True)
     return frame[[key == (one.g, one.control) for key in keys]]
-
-
-def rows_where(frame: pd.DataFrame, name: str, value: object) -> pd.DataFrame:
-    """Rows whose column has this value: a number by number, anything else by its text."""
-    if isinstance(value, int | float):
-        return frame[[cell == float(value) for cell in column(frame, name)]]
-    return frame[[word == str(value) for word in words(frame, name)]]
 
 
 def class_names(source: Source) -> dict[float, str]:

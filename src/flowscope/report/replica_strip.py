@@ -1,51 +1,16 @@
-"""Strips of samples: all images of an array as one PNG, with its labels.
+"""Strip of paired samples: rows are couplings, columns the steps at which a pair was let go.
 
-Of paired samples rows are couplings, columns the steps at which a pair was let go, and in each cell
-A stands above B.
+In each cell A stands above B.
 """
 
-import base64
-import io
-import math
-from dataclasses import dataclass
-
 import numpy as np
-from matplotlib.image import imsave
-from numpy.typing import NDArray
 
 from flowscope.records import Unavailable
-from flowscope.report.escaping import html_text
 from flowscope.report.replica_series import CONTROL
 from flowscope.report.source import Source
+from flowscope.report.strips import Strip, shown_images
 
-__all__ = ["MOST_BYTES", "Strip", "paired_samples", "shown_images", "strip_html", "strip_png"]
-
-MOST_BYTES = 300_000
-"""Bytes of pixels that a strip may put on the page; larger images are averaged down."""
-
-_GAP, _SEAM, _SHOWN = 4, 1, (64, 96)
-"""Pixels between cells and inside one; least and largest width of an image on the page."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Strip:
-    """Images in [0, 1], ``[rows, columns, stacked, height, width, 3]``, and what is said of them.
-
-    Attributes
-    ----------
-    shrunk
-        Pixels, each way, that were averaged into one.
-    corner, label, said
-        Words above the names of the rows, for the whole, and in place of the picture.
-    """
-
-    images: NDArray[np.float32]
-    rows: list[str]
-    columns: list[str]
-    shrunk: int
-    corner: str
-    label: str
-    said: str
+__all__ = ["paired_samples"]
 
 
 def paired_samples(source: Source) -> Strip | Unavailable:
@@ -79,78 +44,4 @@ def paired_samples(source: Source) -> Strip | Unavailable:
         label="paired samples",
         said=f"pairs of images, {len(rows)} couplings by {len(columns)} steps; rows: "
         f"{', '.join(rows)}; let go at step {', '.join(columns)}",
-    )
-
-
-def shown_images(images: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Images as colours in [0, 1], undefined pixels grey, made small enough; and by how much.
-
-    Parameters
-    ----------
-    images
-        Values in [-1, 1], ``[rows, columns, stacked, 1 or 3, height, width]``.
-    """
-    shrunk = math.ceil(math.sqrt(images.size / MOST_BYTES))
-    small = _averaged(images, shrunk)
-    colours = np.broadcast_to(small, (*small.shape[:3], 3, *small.shape[4:])).transpose(
-        0, 1, 2, 4, 5, 3
-    )
-    return np.where(np.isfinite(colours), np.clip(colours / 2 + 0.5, 0, 1), 0.9), shrunk
-
-
-def _averaged(images: NDArray[np.float32], factor: int) -> NDArray[np.float32]:
-    """Mean over blocks of ``factor`` × ``factor`` pixels; a last, smaller block counts as one."""
-    if factor < 2:
-        return images
-    for axis in (-2, -1):
-        starts = np.arange(0, images.shape[axis], factor)
-        counts = np.diff([*starts, images.shape[axis]]).astype(np.float32)
-        shape = [1] * images.ndim
-        shape[axis] = len(starts)
-        images = (np.add.reduceat(images, starts, axis=axis) / counts.reshape(shape)).astype("f4")
-    return images
-
-
-def strip_png(strip: Strip) -> bytes:
-    """All images in one PNG: white between cells, a fine line between those of one cell."""
-    rows, columns, stacked, height, width, _ = strip.images.shape
-    tall, wide = stacked * (height + _SEAM) - _SEAM + _GAP, width + _GAP
-    sheet = np.ones((rows * tall, columns * wide, 3), dtype=np.float32)
-    for i in range(rows):
-        for j in range(columns):
-            for k in range(stacked):
-                top, left = i * tall + k * (height + _SEAM), j * wide
-                sheet[top : top + height, left : left + width] = strip.images[i, j, k]
-    content = io.BytesIO()
-    pixels = np.round(255 * sheet).astype(np.uint8)
-    imsave(content, pixels, format="png", metadata={"Software": ""})
-    return content.getvalue()
-
-
-def strip_html(strip: Strip) -> str:
-    """The strip in a box that scrolls sideways; labels are text and stay beside their row."""
-    rows, columns, stacked, height, width, _ = strip.images.shape
-    least, most = _SHOWN
-    # Whole multiples keep the pixels square; few columns may be larger.
-    zoom = max(1, round(min(most, max(least, 840 / columns)) / (width + _GAP)))
-    wide, tall = (width + _GAP) * zoom, (stacked * (height + _SEAM) - _SEAM + _GAP) * zoom
-    shape = (
-        f"grid-template-columns:auto repeat({columns},{wide:d}px);"
-        f"grid-template-rows:auto repeat({rows},{tall:d}px)"
-    )
-    heads = "".join(
-        f'<span class="at" style="grid-row:1;grid-column:{k + 2}">{html_text(name)}</span>'
-        for k, name in enumerate(strip.columns)
-    )
-    names = "".join(
-        f'<span class="row" style="grid-column:1;grid-row:{k + 2}">{html_text(name)}</span>'
-        for k, name in enumerate(strip.rows)
-    )
-    data = base64.b64encode(strip_png(strip)).decode()
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html_text(strip.label)}">'
-        f'<div class="strip" style="{shape}"><span class="corner">{html_text(strip.corner)}</span>'
-        f'{heads}{names}<img alt="{html_text(strip.said)}" src="data:image/png;base64,{data}" '
-        f'style="grid-column:2/{columns + 2};grid-row:2/{rows + 2};'
-        f'width:{columns * wide:d}px;height:{rows * tall:d}px"></div></div>'
     )

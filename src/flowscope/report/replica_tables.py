@@ -5,10 +5,12 @@ from collections.abc import Mapping
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.appendix import place_text, silent_rows
 from flowscope.report.claims import answer_chip, claims
 from flowscope.report.escaping import html_text, shortened
-from flowscope.report.numerals import bounds, count, numeral
-from flowscope.report.replica_series import Series, class_names, rows_of, rows_where, series_of
+from flowscope.report.numerals import bounds, cell_text, numeral
+from flowscope.report.replica_series import Series, class_names, rows_of, series_of
+from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column, words
 
 __all__ = [
@@ -18,15 +20,12 @@ __all__ = [
     "replica_claims",
     "replica_facts",
     "silent_replicas",
-    "silent_rows",
     "without_midpoint",
 ]
 
 FEW_PAIRS = 16
 """Pairs below which a run is called small."""
 
-_NAMED = 3
-_REASONS = 6  # that the list of what was not measured holds of one table
 _TIMES = {"feature": "τ spec (features)", "coarse": "τ coarse", "fine": "τ fine"}
 _ANSWERS = ("yes", "partly", "no", "abstains")
 _PLACES = {
@@ -50,7 +49,7 @@ def replica_claims(source: Source) -> str | Unavailable:
     answers = words(frame, "agrees")
     parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
     names = ("claim", "statement", "expected", "measured", "interval", "n", "because")
-    columns = ([_cell(word) for word in words(frame, name)] for name in names)
+    columns = ([cell_text(word) for word in words(frame, name)] for name in names)
     rows = "".join(_claim(*row) for row in zip(*columns, answers, strict=True))
     table = "tables/synchronization_gap.csv"
     return (
@@ -64,14 +63,6 @@ def replica_claims(source: Source) -> str | Unavailable:
         f'<th scope="col">agrees?</th></tr></thead><tbody>{rows}</tbody></table></div>'
         f'<p class="source">Drawn from <a href="{table}">{table}</a>.</p>'
     )
-
-
-def _cell(word: str) -> str:
-    """Word of a table; a number among the words to three figures."""
-    try:
-        return numeral(float(word))
-    except ValueError:
-        return word
 
 
 def _claim(
@@ -193,34 +184,8 @@ def _coupling(row: pd.DataFrame) -> str:
 
 def silent_replicas(source: Source) -> list[tuple[str, str]]:
     """Rows that abstained, by table and reason; "no transition" is an outcome, not an absence."""
-    return silent_rows(source, _PLACES)
+    return silent_rows(source, _PLACES, _place)
 
 
-def silent_rows(source: Source, tables: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
-    """Rows without a number, by table and reason; each table with the columns that name a row."""
-    found = []
-    for table, places in tables.items():
-        frame = source.tables.get(table, pd.DataFrame())
-        groups: dict[str, list[str]] = {}
-        for k, status in enumerate(words(frame, "status")):
-            if status not in ("ok", "", "no transition"):
-                row = frame.iloc[[k]]
-                parts = [
-                    _coupling(row) if name == "g" else f"{name} {_cell(words(row, name)[0])}"
-                    for name in places
-                ]
-                groups.setdefault(words(row, "because")[0], []).append(", ".join(parts))
-        if len(groups) > _REASONS:  # a reason of its own for nearly every row: the table has them
-            total = sum(len(names) for names in groups.values())
-            told = f"{len(groups)} reasons, e.g. {next(iter(groups))}; see tables/{table}.csv"
-            found.append((f"{table.replace('_', ' ')}, {count(total, 'row')}", told))
-            continue
-        found += [
-            (
-                f"{table.replace('_', ' ')}, {count(len(names), 'row')} "
-                f"({'; '.join(names[:_NAMED])}" + (" …)" if len(names) > _NAMED else ")"),
-                reason or "no reason was recorded",
-            )
-            for reason, names in groups.items()
-        ]
-    return found
+def _place(row: pd.DataFrame, name: str) -> str:
+    return _coupling(row) if name == "g" else place_text(row, name)

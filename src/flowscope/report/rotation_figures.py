@@ -8,20 +8,15 @@ from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.source import Source, column, spans, words
+from flowscope.report.rotation import CONTROLS, detected
+from flowscope.report.source import Source, column, words
+from flowscope.report.spans import shading, spans
 from flowscope.report.theme import Picture
 from flowscope.report.traces import extent, whiskers
 
-__all__ = ["CONTROLS", "HALF", "OFFSET", "detected", "rotation", "rotation_rows"]
-
-CONTROLS = {
-    "gradient_control": ("gradient field (no rotation)", theme.GREEN, "diamond-open", -1),
-    "planted_control": ("that field with rotation planted in it", theme.ORANGE, "triangle-up", 1),
-}
-"""Controls of the table ``rotation``: name, colour, marker, and the side they are drawn on."""
+__all__ = ["HALF", "OFFSET", "rotation", "rotation_rows"]
 
 HALF, OFFSET = 0.5, 0.22
-_LEVEL = 0.05
 
 
 def rotation_rows(source: Source) -> pd.DataFrame | Unavailable:
@@ -39,11 +34,6 @@ def rotation_rows(source: Source) -> pd.DataFrame | Unavailable:
             else "the column normalised of the table “rotation” holds no number"
         )
     return kept.sort_values("layer", kind="stable")
-
-
-def detected(frame: pd.DataFrame) -> list[bool]:
-    """Whether rotation is told from none at each layer (p below .05)."""
-    return [p < _LEVEL for p in column(frame, "p_value")]
 
 
 def rotation(source: Source) -> Picture | Unavailable:
@@ -67,7 +57,7 @@ def rotation(source: Source) -> Picture | Unavailable:
         "y1": HALF,
         "line": {"color": theme.INK, "width": 1.4, "dash": "dash"},
     }
-    shapes = [*theme.shading(spans(source)), half]
+    shapes = [*shading(spans(source)), half]
     return {"data": traces, "layout": theme.layout(x, y, 380, shapes=shapes)}
 
 

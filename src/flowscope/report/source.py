@@ -18,7 +18,7 @@ from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable,
 from flowscope.records.files import is_file
 from flowscope.report.spec import Page
 
-__all__ = ["Source", "Span", "column", "read_source", "spans", "words"]
+__all__ = ["Source", "column", "read_source", "words"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -158,57 +158,3 @@ def words(frame: pd.DataFrame, name: str) -> list[str]:
 
 def _absent(cell: Any) -> bool:
     return cell is None or cell is pd.NA or (isinstance(cell, float) and math.isnan(cell))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """A stretch of depth, by its first and last layer, and what the gate said of it."""
-
-    first: int
-    last: int
-    kind: str
-    passes: bool
-    because: str
-
-
-def spans(source: Source) -> list[Span]:
-    """Stretches of depth in order: from the table of segments, else from the one of layers."""
-    frame = source.table("segments", "first_layer", "last_layer")
-    if isinstance(frame, Unavailable):
-        return _spans_of_layers(source)
-    rows = zip(
-        column(frame, "first_layer"),
-        column(frame, "last_layer"),
-        words(frame, "kind"),
-        words(frame, "decision"),
-        words(frame, "because"),
-        strict=True,
-    )
-    found = [
-        Span(first=int(a), last=int(b), kind=kind, passes=decision == "holds", because=because)
-        for a, b, kind, decision, because in rows
-        if not (math.isnan(a) or math.isnan(b))
-    ]
-    return sorted(found, key=lambda span: span.first)
-
-
-def _spans_of_layers(source: Source) -> list[Span]:
-    frame = source.table("layers", "layer", "segment", "status")
-    if isinstance(frame, Unavailable):
-        return []
-    layers, segments = column(frame, "layer"), column(frame, "segment")
-    kinds, states = words(frame, "segment_kind"), words(frame, "status")
-    found = []
-    for segment in sorted({number for number in segments if not math.isnan(number)}):
-        rows = [k for k, number in enumerate(segments) if number == segment and layers[k] > 0]
-        if rows:
-            found.append(
-                Span(
-                    first=int(min(layers[k] for k in rows)),
-                    last=int(max(layers[k] for k in rows)),
-                    kind=kinds[rows[0]],
-                    passes=all(states[k] == "ok" for k in rows),
-                    because="",
-                )
-            )
-    return sorted(found, key=lambda span: span.first)

@@ -8,8 +8,6 @@ sequential scale falls steadily in lightness, so it survives a grey printer.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowscope.report.source import Span
-
 __all__ = [
     "ABSTAINED",
     "BLUE",
@@ -27,7 +25,6 @@ __all__ = [
     "colour_scale",
     "faded",
     "layout",
-    "shading",
 ]
 
 Picture = dict[str, Any]
@@ -93,22 +90,3 @@ def layout(x: Mapping[str, Any], y: Mapping[str, Any], height: int, **more: Any)
         },
         **more,
     }
-
-
-def shading(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    """Rectangles behind a figure along depth: passing stretches tinted, abstained ones grey."""
-    return [
-        {
-            "type": "rect",
-            "xref": "x",
-            "yref": "paper",
-            "x0": span.first - 0.5,
-            "x1": span.last + 0.5,
-            "y0": 0,
-            "y1": 1,
-            "layer": "below",
-            "fillcolor": PASSING if span.passes else ABSTAINED,
-            "line": {"width": 1, "color": "#ffffff"},
-        }
-        for span in spans
-    ]

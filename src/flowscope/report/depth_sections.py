@@ -6,14 +6,16 @@ caption of one sentence on what is seen plus the basis (n, interval method).
 
 from flowscope.records import Unavailable
 from flowscope.report import curvature_figures, depth_figures, head_figures, simplex_figures
+from flowscope.report.depth_tables import gate
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.figure_html import figure, key, missing, plot
 from flowscope.report.flow_sections import depth_loss_section, flow_section, rotation_section
-from flowscope.report.listings import gate, listing, numbers
+from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, percent
-from flowscope.report.source import Source, column, spans, words
+from flowscope.report.source import Source, column, words
+from flowscope.report.spans import spans
 from flowscope.report.spec import Section
-from flowscope.report.study_tables import identification_section, temperature_section
+from flowscope.report.sweep_figures import identification_section, temperature_section
 from flowscope.report.token_map import token_data
 
 __all__ = ["body_sections"]

@@ -1,51 +1,29 @@
-"""The PNG figures, drawn by matplotlib from the same tables and in the same look as the page.
+"""The PNG figures of a depth audit, from the same tables as the page and in its look."""
 
-The bytes depend on the tables and the version of matplotlib alone: no date, no software name,
-and a fixed font that comes with it.
-"""
-
-import io
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.canvas import DASHES, canvas, shade, titled
+from flowscope.report.canvas import COLOUR_MAP, DASHES, canvas, titled
 from flowscope.report.curvature_figures import SHARES, SWEEPS, curvature_grid
 from flowscope.report.depth_figures import CONTROLS
 from flowscope.report.escaping import shortened
 from flowscope.report.flow_pictures import FLOW_PICTURES
-from flowscope.report.geometry_figures import colour_limits
-from flowscope.report.geometry_pictures import dials_picture
-from flowscope.report.head_figures import HeadGrid, head_grid
+from flowscope.report.grids import grid_picture
+from flowscope.report.head_figures import entropy_grid
 from flowscope.report.source import Source, column, words
+from flowscope.report.spans import shade
 from flowscope.report.token_map import prompts
 
-__all__ = ["GEOMETRY_PICTURES", "PICTURES", "png"]
+__all__ = ["PICTURES"]
 
-_MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
-_POSITIONS, _DPI = 32, 130
-
-
-def png(source: Source, name: str) -> bytes | Unavailable:
-    """Picture of that name, of those of its page, or why there is none."""
-    drawn = source.page.pictures[name](source)
-    if isinstance(drawn, Unavailable):
-        return drawn
-    content = io.BytesIO()
-    FigureCanvasAgg(drawn)
-    with warnings.catch_warnings():
-        # A token may be in a script the font does not have; its box is what can be shown.
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        drawn.savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
-    return content.getvalue()
+_POSITIONS = 32
 
 
 def _variation(source: Source) -> Figure | Unavailable:
@@ -116,8 +94,8 @@ def _heads(source: Source) -> Figure | Unavailable:
         "entropy_share": "Attention entropy, this model",
         "random_weights": "Attention entropy, random weights",
     }
-    grids = {titles[name]: head_grid(source, name) for name in titles}
-    return _grids(grids, Normalize(0.0, 1.0), "share of the largest")
+    grids = {titles[name]: entropy_grid(source, name) for name in titles}
+    return grid_picture(grids, Normalize(0.0, 1.0), "share of the largest")
 
 
 def _curvature(source: Source) -> Figure | Unavailable:
@@ -125,52 +103,7 @@ def _curvature(source: Source) -> Figure | Unavailable:
     grids = {titles[name]: curvature_grid(source, name) for name in titles}
     present = [grid for grid in grids.values() if not isinstance(grid, Unavailable)]
     known = [v for grid in present for row in grid.cells for v in row if not math.isnan(v)]
-    return _grids(grids, Normalize(min([0.0, *known]), 1.0), "κ")
-
-
-def _geometry(source: Source) -> Figure | Unavailable:
-    titles = {
-        "entropy_production": "Entropy production, this model",
-        "entropy_production_random": "Entropy production, random weights",
-    }
-    grids = {
-        titles[name]: head_grid(source, name, table="geometry", mark=("status", "abstained"))
-        for name in titles
-    }
-    frame = source.table("geometry")
-    if isinstance(frame, Unavailable):
-        return frame
-    limits = colour_limits(frame, "entropy_production")
-    scale = (LogNorm if limits.log else Normalize)(limits.low, limits.high)
-    return _grids(grids, scale, "nats per step")
-
-
-def _grids(
-    grids: dict[str, HeadGrid | Unavailable], scale: Normalize, label: str
-) -> Figure | Unavailable:
-    """Heat maps over layers and heads side by side; the first is the model, with its marks."""
-    first = next(iter(grids.values()))
-    if isinstance(first, Unavailable):
-        return first
-    present = {name: grid for name, grid in grids.items() if not isinstance(grid, Unavailable)}
-    height = max(4.0, min(0.14 * len(first.layers) + 1.2, 9))
-    figure, axes = canvas(4.6 * len(present), height, len(present))
-    for ax, (title, grid) in zip(axes, present.items(), strict=True):
-        sides = (
-            grid.heads[0] - 0.5,
-            grid.heads[-1] + 0.5,
-            grid.layers[-1] + 0.5,
-            grid.layers[0] - 0.5,
-        )
-        image = ax.imshow(grid.cells, cmap=_MAP, norm=scale, aspect="auto",
-                          interpolation="nearest", extent=sides)  # fmt: skip
-        if grid is first and grid.marked:
-            layers, heads = zip(*grid.marked, strict=True)
-            ax.plot(heads, layers, "x", color=theme.VERMILION, ms=5, mew=1.6)
-        titled(ax, "head", "layer", title)
-        ax.grid(False)
-        figure.colorbar(image, ax=ax, label=label)
-    return figure
+    return grid_picture(grids, Normalize(min([0.0, *known]), 1.0), "κ")
 
 
 def _response(source: Source) -> Figure | Unavailable:
@@ -229,7 +162,9 @@ def _token_map(source: Source) -> Figure | Unavailable:
     width, height = size
     margins = {"left": 0.6 / width, "bottom": 0.8 / height, "top": 1 - 0.35 / height}
     figure.subplots_adjust(right=1, **margins)
-    image = ax.imshow(grid, cmap=_MAP, vmin=0, vmax=0.5, aspect="auto", interpolation="nearest")
+    image = ax.imshow(
+        grid, cmap=COLOUR_MAP, vmin=0, vmax=0.5, aspect="auto", interpolation="nearest"
+    )
     tops = dict(zip(zip(layer, at, strict=True), words(part, "top_token"), strict=True))
     for i, row in enumerate(layers):
         for j, place in enumerate(positions):
@@ -273,9 +208,3 @@ PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
     **FLOW_PICTURES,
 }
 """Pictures of a report by the name of their file."""
-
-GEOMETRY_PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
-    "geometry": _geometry,
-    "dials": dials_picture,
-}
-"""Pictures of a report about the heads by the name of their file."""

@@ -1,0 +1,92 @@
+"""Stretches of depth: where each lies, what the gate decided, and their shading in a figure."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flowscope.records import Unavailable
+from flowscope.report import theme
+from flowscope.report.source import Source, column, words
+
+__all__ = ["Span", "shade", "shading", "spans"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A stretch of depth, by its first and last layer, and what the gate said of it."""
+
+    first: int
+    last: int
+    kind: str
+    passes: bool
+    because: str
+
+
+def spans(source: Source) -> list[Span]:
+    """Stretches of depth in order: from the table of segments, else from the one of layers."""
+    frame = source.table("segments", "first_layer", "last_layer")
+    if isinstance(frame, Unavailable):
+        return _spans_of_layers(source)
+    rows = zip(
+        column(frame, "first_layer"),
+        column(frame, "last_layer"),
+        words(frame, "kind"),
+        words(frame, "decision"),
+        words(frame, "because"),
+        strict=True,
+    )
+    stretches = [
+        Span(first=int(a), last=int(b), kind=kind, passes=decision == "holds", because=because)
+        for a, b, kind, decision, because in rows
+        if not (math.isnan(a) or math.isnan(b))
+    ]
+    return sorted(stretches, key=lambda span: span.first)
+
+
+def _spans_of_layers(source: Source) -> list[Span]:
+    frame = source.table("layers", "layer", "segment", "status")
+    if isinstance(frame, Unavailable):
+        return []
+    layers, segments = column(frame, "layer"), column(frame, "segment")
+    kinds, states = words(frame, "segment_kind"), words(frame, "status")
+    stretches = []
+    for segment in sorted({number for number in segments if not math.isnan(number)}):
+        rows = [k for k, number in enumerate(segments) if number == segment and layers[k] > 0]
+        if rows:
+            stretches.append(
+                Span(
+                    first=int(min(layers[k] for k in rows)),
+                    last=int(max(layers[k] for k in rows)),
+                    kind=kinds[rows[0]],
+                    passes=all(states[k] == "ok" for k in rows),
+                    because="",
+                )
+            )
+    return sorted(stretches, key=lambda span: span.first)
+
+
+def shading(stretches: Sequence[Span]) -> list[dict[str, Any]]:
+    """Rectangles behind a figure along depth: passing stretches tinted, abstained ones grey."""
+    return [
+        {
+            "type": "rect",
+            "xref": "x",
+            "yref": "paper",
+            "x0": span.first - 0.5,
+            "x1": span.last + 0.5,
+            "y0": 0,
+            "y1": 1,
+            "layer": "below",
+            "fillcolor": theme.PASSING if span.passes else theme.ABSTAINED,
+            "line": {"width": 1, "color": "#ffffff"},
+        }
+        for span in stretches
+    ]
+
+
+def shade(ax: Any, source: Source) -> None:
+    """Tint the segments behind a panel along depth."""
+    for span in spans(source):
+        tint = theme.PASSING if span.passes else theme.ABSTAINED
+        ax.axvspan(span.first - 0.5, span.last + 0.5, color=tint, lw=0, zorder=0)
