@@ -25,7 +25,7 @@ class Verdict(Record):
     Parameters
     ----------
     name
-        What it is called for short, e.g. ``"P0"``.
+        Short name of the claim, the key under which the verdict is looked up.
     claim
         The statement that was judged, in words.
     statistic

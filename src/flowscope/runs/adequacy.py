@@ -1,4 +1,4 @@
-r"""P1 on sampled paths: drifts fitted on half of the prompts, judged on the other half.
+r"""Adequacy on sampled paths: drifts fitted on half of the prompts, judged on the other half.
 
 Prompts are split in two; on each half every kind of drift is fitted to the one-step differences of
 the coordinates, and each half is forecast by the drift of the other. So every forecast is of a
@@ -114,7 +114,7 @@ def forecasts_of(
     Parameters
     ----------
     paths, segment
-        Sampled paths, and the layers of a segment that passed P0.
+        Sampled paths, and the layers of a segment that passed the gate on variation.
     rank
         How many principal coordinates.
     rich

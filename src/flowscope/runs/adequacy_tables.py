@@ -1,4 +1,4 @@
-"""From forecasts to the tables of P1: errors by layer, budgets, and the number that is judged."""
+"""From forecasts to the tables of adequacy: errors by layer, budgets, and the judged number."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

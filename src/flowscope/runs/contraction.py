@@ -1,4 +1,4 @@
-"""From pairs of rows and steps of tokens to the tables of P3: curvature, its response, the EVI."""
+"""From pairs of rows and steps of tokens to tables: curvature, its response, the EVI."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from flowscope.probes import Arrays, Setting
 from flowscope.probes.curvature import LEFT_OUT
 from flowscope.probes.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.runs.audit_claims import VARIATION
 
 __all__ = [
     "Contraction",
@@ -97,7 +98,7 @@ def _why(codes: NDArray[np.integer], used: int, pinned: float) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Contraction:
-    """The numbers P3 is judged by."""
+    """The numbers by which contraction is judged."""
 
     kappa: Measurement
     null: Measurement
@@ -226,7 +227,7 @@ def _response_rows(
 def evi_table(found: Arrays, evidence: Sequence[SegmentEvidence], counts: Counts) -> pd.DataFrame:
     """One row per step: slack, progress and the share of tokens that satisfy the inequality.
 
-    A step of a segment that did not pass P0 abstains, and so does the step into the last layer,
+    A step of a segment that did not pass the gate abstains. So does the step into the last layer,
     which satisfies it by construction.
     """
     steps = found["evi_slack_model"].shape[1]
@@ -250,7 +251,7 @@ def evi_table(found: Arrays, evidence: Sequence[SegmentEvidence], counts: Counts
     for segment in evidence:
         if segment.decision != "holds":
             inside = table["step"].between(segment.first, segment.last)
-            table.loc[inside, "because"] = f"P0: {segment.because}"
+            table.loc[inside, "because"] = f"{VARIATION.name}: {segment.because}"
     blank = table["because"] == ""
     table.loc[blank & (table["step"] == steps), "because"] = "the target itself: by construction"
     table.loc[blank & (table["tokens"] == 0), "because"] = "too little mass on the top outcomes"

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.models.config import DoctorConfig
 from flowscope.records import Unavailable
-from flowscope.runs.config import DoctorConfig
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Kind, Loaded, load
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind

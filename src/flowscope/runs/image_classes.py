@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.probes import Arrays
 from flowscope.records import Unavailable
-from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_models import ImageModel
 from flowscope.runs.image_sampling import Track, track_times
 from flowscope.runs.image_stage import ImageStage

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.flows.sampling import histogram_counts
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.probes import Arrays
-from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_sampling import Stepped, Track, track_times
 from flowscope.runs.image_stage import ImageStage, half_width, merged_groups
 

@@ -25,8 +25,8 @@ from flowscope.evidence.joint_intervals import mean_interval
 from flowscope.flows.hodge import PLANTED, ControlledRotation, Rotation, controlled_rotation
 from flowscope.flows.sampling.variance_preserving import log_snr
 from flowscope.flows.score import score_consistency
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.records import Interval, Unavailable
-from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_models import ImageModel
 from flowscope.runs.image_paths import PathRuns, rotation_windows
 from flowscope.runs.image_sampling import track_times

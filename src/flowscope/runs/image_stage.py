@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.probes import Arrays
 from flowscope.records import Run, ShardKey, Unavailable
-from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_models import ImageModel
 from flowscope.runs.image_readers import Reader
 from flowscope.runs.image_sampling import Stepped, Track, marched

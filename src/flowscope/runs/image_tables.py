@@ -15,8 +15,8 @@ from scipy.stats import t as student
 
 from flowscope.flows.sampling import MarginalParity, doubling_slope, marginal_parity
 from flowscope.flows.sampling.variance_preserving import log_snr, unit_clock
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.replica import class_information, mixture_entropy, mixture_u_turn
-from flowscope.runs.config import ImageConfig
 from flowscope.runs.image_classes import Information, Turns
 from flowscope.runs.image_family import OBSERVABLES, FamilyRuns
 from flowscope.runs.image_models import ImageModel, MixtureModel

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.lab.config import ReadingConfig
 from flowscope.records import Unavailable
 from flowscope.runs.batches import Batch, Prompts, batches_of, prompts_of
-from flowscope.runs.config import ReadingConfig
 from flowscope.runs.inputs import sample_inputs
 from flowscope.runs.loading import Loaded
 from flowscope.runs.preparation import chosen_texts

@@ -10,10 +10,10 @@ import numpy as np
 from torch import Tensor
 
 from flowscope.errors import UnsupportedModelError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.probes import Arrays, DifferenceProbe
 from flowscope.records import Run, ShardKey
 from flowscope.replica import stacked_gram
-from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import Denoiser
 from flowscope.runs.outcomes import pair_sampler
 from flowscope.tap import BlockPass, Chain, Tap

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.probes import Arrays
 from flowscope.records import Run, ShardKey, Unavailable
 from flowscope.replica import coarse_fine
 from flowscope.replica.scales import CoarseFine, independent_baseline
-from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import Denoiser
 from flowscope.runs.encoders import Encoder, cosines
 from flowscope.runs.pair_sampling import PairNoise, PairSampler

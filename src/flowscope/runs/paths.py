@@ -1,4 +1,4 @@
-"""The pass that keeps whole depth paths of a few tokens: what P1 and P4 are read on."""
+"""The pass that keeps whole depth paths of a few tokens: input of adequacy and rotation."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

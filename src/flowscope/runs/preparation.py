@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from flowscope.lab.config import ReadingConfig
 from flowscope.nets import bundled_path
 from flowscope.runs.batches import Prompts, packaged_texts, prompts_of, read_texts
-from flowscope.runs.config import ReadingConfig
 from flowscope.runs.dtypes import named_dtype
 from flowscope.runs.loading import Loaded, load
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.levers import couple
 from flowscope.probes import Arrays
 from flowscope.probes.block_callable import live_block
@@ -49,7 +50,6 @@ from flowscope.replica import (
     stacked_gram,
 )
 from flowscope.replica.gains import inner_product
-from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import Denoiser
 from flowscope.runs.outcomes import pair_sampler
 from flowscope.runs.propagation_tables import (

@@ -20,6 +20,7 @@ from flowscope.evidence.intervals import single
 from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.runs.audit_claims import VARIATION
 from flowscope.simplex import locking_bound
 
 __all__ = [
@@ -122,7 +123,7 @@ def locking_of(
     """The locking curve with the exact bound beside it, or why there is none."""
     steps = [s for g in segments if g.decision == "holds" for s in range(g.first - 1, g.last)]
     if not steps:
-        return Unavailable("no segment passed P0, so nothing downstream is measured")
+        return Unavailable(f"no segment passed {VARIATION.name}, so nothing downstream is measured")
     tail = depth["tail_mass"][:, steps].astype(np.float64)
     moved = depth["total_variation"][:, steps].astype(np.float64)
     bound = _bound(tail, depth["oscillation"][:, steps].astype(np.float64))

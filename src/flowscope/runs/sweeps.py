@@ -1,4 +1,4 @@
-"""The passes that P3 needs beside the measuring pass: sweeps on the live model, the output path.
+"""The passes of the contraction stage beside the measuring pass: sweeps and the output path.
 
 A sweep alters attention at *all* layers of the depth at once, through the tap's replacement, so
 that every layer answers to what the layers before it did; rows and metric are those of the altered

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.probes import Arrays
 from flowscope.replica import (
     CommitmentTime,
@@ -24,7 +25,6 @@ from flowscope.replica import (
     smallest_detectable_gap,
     split_half_gap,
 )
-from flowscope.runs.config import SyncConfig
 from flowscope.runs.outcomes import Curve
 
 __all__ = [

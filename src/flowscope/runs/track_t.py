@@ -44,7 +44,7 @@ class _More:
     progress: Progress
 
     def _longest(self) -> tuple[int, int] | None:
-        """First and last layer of the longest segment that passed P0."""
+        """First and last layer of the longest segment that passed the gate on variation."""
         if "segments" not in self.run.tables():
             return None
         table = self.run.read_table("segments")
@@ -56,7 +56,7 @@ class _More:
         return int(row["first_layer"]), int(row["last_layer"])
 
     def identification(self) -> None:
-        """Same weights with finer steps, on the longest segment that passed P0."""
+        """Same weights with finer steps, on the longest segment that passed the gate."""
         longest = self._longest()
         if longest is None or self.prompts.images:
             return
