@@ -142,6 +142,10 @@ class Bench(Generic[S, C]):
         value: Value = self._shared[name]
         return value
 
+    def shared(self, name: str) -> Any:
+        """Value that an earlier stage made with `once`."""
+        return self._shared[name]
+
     def counter(self, name: str, total: int = 1) -> Counter:
         """Progress bar of a part of a stage."""
         return Counter(self.progress, name, total)

@@ -1,7 +1,8 @@
 """The engine: prepares the subject, walks the stages, judges, closes the run. Knows no instrument.
 
-A stage that raises `Abstention` gives no number: the reason is written as a measurement of its
-name, and every claim of the stage abstains for it. An error of any other kind ends the run; what
+A stage whose ``measure`` raises `Abstention` gives no number: the reason is written as a measurement
+of its name, and every claim of the stage abstains for it. A ``judge`` may abstain too: the numbers
+stand and the claims abstain. An error of any other kind ends the run; what
 was finished is in the folder, and the same call resumes there.
 """
 
@@ -72,10 +73,11 @@ def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
     try:
         _require(stage.needs, bench)
         stage.resolve(stage.measure)(bench)
-        verdicts = _judged(stage, bench)
     except Abstention as reason:
         bench.abstain(stage.name, str(reason))
         verdicts = [not_measured(claim, str(reason)) for claim in stage.claims]
+    else:
+        verdicts = _judged(stage, bench)
     bench.verdicts |= {verdict.name: verdict for verdict in verdicts}
 
 
@@ -89,7 +91,10 @@ def _require(claims: Iterable[Claim], bench: Bench[Any, Any]) -> None:
 def _judged(stage: Stage, bench: Bench[Any, Any]) -> list[Verdict]:
     if not stage.judge:
         return []
-    verdicts: list[Verdict] = list(stage.resolve(stage.judge)(bench))
+    try:
+        verdicts: list[Verdict] = list(stage.resolve(stage.judge)(bench))
+    except Abstention as reason:
+        return [not_measured(claim, str(reason)) for claim in stage.claims]
     names = {verdict.name for verdict in verdicts}
     expected = {claim.name for claim in stage.claims}
     if names != expected:

@@ -102,7 +102,9 @@ class Result:
         """Whether the run decides nothing; the command exits with 3."""
         return all(verdict.decision == "abstains" for verdict in self.verdicts)
 
-    def table_or_reason(self, name: str, part: str = "") -> pd.DataFrame | Unavailable:
+    def table_or_reason(
+        self, name: str, part: str = "", missing: str = "it was not measured"
+    ) -> pd.DataFrame | Unavailable:
         """A table, or why the run does not have it.
 
         Parameters
@@ -111,11 +113,13 @@ class Result:
             Name of the table.
         part
             Name under which the reason was recorded, where it is not that of the table.
+        missing
+            The reason where none was recorded.
         """
         if name in self.run.tables():
             return self.run.read_table(name)
         reasons = {m.name: m.because for m in self.run.read_measurements()}
-        return Unavailable(reasons.get(part or name, "it was not measured"))
+        return Unavailable(reasons.get(part or name, missing))
 
     def report(self, folder: str | Path | None = None) -> Path:
         """Write ``report.html`` and the figures; into a copy of the run when a folder is given."""
@@ -137,7 +141,9 @@ class Result:
         run, measured = self.run, self.settings.get("measured", {})
         return {
             "model": self.model,
-            "measured": {name.removesuffix("_measured"): _plain(measured[name]) for name in measured},
+            "measured": {
+                name.removesuffix("_measured"): _plain(measured[name]) for name in measured
+            },
             "verdicts": [_plain_verdict(verdict) for verdict in self.verdicts],
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),

@@ -131,11 +131,19 @@ class Reproduction:
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: the claims, then that of the instrument."""
         head = {"study": self.study, "source": self.source, "claims": plain_rows(self.claims)}
-        return {**head, "segments": [], **self.result.to_json()}  # 0.1 wrote segments for every study
+        return {
+            **head,
+            "segments": [],
+            **self.result.to_json(),
+        }  # 0.1 wrote segments for every study
 
     def __str__(self) -> str:
-        lines = [f"{row['item']}  {row['agrees']}  {row['measured']}" for row in plain_rows(self.claims)]
-        return "\n".join([f"{self.study} on {self.result.model}", *lines, f"run: {self.run.folder}"])
+        lines = [
+            f"{row['item']}  {row['agrees']}  {row['measured']}" for row in plain_rows(self.claims)
+        ]
+        return "\n".join(
+            [f"{self.study} on {self.result.model}", *lines, f"run: {self.run.folder}"]
+        )
 
     def _repr_html_(self) -> str:
         return str(self.claims.to_html(index=False, escape=True))

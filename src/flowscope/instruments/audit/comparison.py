@@ -1,0 +1,1 @@
+from flowscope.runs.comparison import compared  # noqa: D100, F401

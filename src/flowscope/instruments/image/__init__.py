@@ -1,0 +1,146 @@
+"""``flowscope image``: do the ODE and the SDE of a diffusion model agree, and what is its score?"""
+
+from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
+from flowscope.instruments.image.config import ImageConfig
+from flowscope.lab.claim import Table
+from flowscope.lab.instrument import Argument, Instrument, Stage
+
+__all__ = ["INSTRUMENT"]
+
+_SAMPLES = ("seed", "batch", "integrator", "guidance", "bins")
+_FAMILY = (*_SAMPLES, "family_images", "doubling", "lams")
+_PATHS = (
+    *_FAMILY,
+    "images",
+    "steps",
+    "rank",
+    "rotation_times",
+    "rotation_images",
+    "information_images",
+    "uturn_images",
+)
+
+INSTRUMENT = Instrument(
+    name="image",
+    home=__name__,
+    config=ImageConfig,
+    prepare="subject.prepare",
+    result="result.Image",
+    page="page.PAGE",
+    headline="headline.show",
+    main_table="parity",
+    arrays=("samples", "uturn_strip"),
+    identity=(*_PATHS, "uturn_times"),
+    studies=("track_i.STUDY",),
+    arguments=(
+        Argument(
+            name="source",
+            help="A pipeline folder, a hub id, a pipeline or a model in memory; ``'mixture'`` or a "
+            "`MixtureModel` for two Gaussians with their exact score; the bundled diffusion "
+            "transformer when nothing is given.",
+            positional=True,
+            setting="model",
+        ),
+        Argument(
+            name="scheduler",
+            help="The schedule the model was trained with (a scheduler of diffusers, or its "
+            "folder); that of the pipeline by default. It must be variance preserving.",
+            setting="scheduler",
+        ),
+        Argument(
+            name="reader",
+            help="What tells the class of an image: a function from images in [−1, 1] to class "
+            "numbers, or the folder of an image classifier. The bundled one knows the bundled "
+            "model's classes.",
+            setting="reader",
+        ),
+        Argument(
+            name="classes",
+            help="Names of the classes, where the folder has none.",
+            annotation="Sequence[str]",
+            default=(),
+        ),
+    ),
+    stages=(
+        Stage(name="prediction", home=__name__, measure="measuring.prediction"),
+        Stage(
+            name="step sizes",
+            home=__name__,
+            measure="measuring.family",
+            judge="judge.order",
+            claims=(ORDER,),
+            settings=_FAMILY,
+            tables={
+                "weak_error": Table(
+                    purpose="how much an observable moves when the number of steps doubles",
+                    keys=("sampler", "observable", "steps"),
+                ),
+                "weak_error_slope": Table(
+                    purpose="how fast that falls as the number of steps grows",
+                    keys=("sampler", "observable"),
+                ),
+                "family": Table(
+                    purpose="accuracy and histograms from ODE to SDE, by number of steps",
+                    keys=("lam", "steps"),
+                ),
+            },
+        ),
+        Stage(
+            name="parity",
+            home=__name__,
+            measure="measuring.paths",
+            judge="judge.parity",
+            claims=(PARITY,),
+            settings=_PATHS,
+            tables={
+                "parity": Table(
+                    purpose="how far apart the histograms of the two samplers are, by time",
+                    keys=("channel", "step"),
+                ),
+                "smoothness": Table(
+                    purpose="the size of the steps of both samplers, by time",
+                    keys=("sampler", "step"),
+                ),
+                "paths": Table(
+                    purpose="the length of the paths of both samplers", keys=("sampler",)
+                ),
+            },
+        ),
+        Stage(
+            name="rotation",
+            home=__name__,
+            measure="measuring.rotation",
+            judge="judge.gradient",
+            claims=(GRADIENT,),
+            tables={
+                "rotation": Table(
+                    purpose="the share of the learned score that turns, by time", keys=("step",)
+                )
+            },
+        ),
+        Stage(
+            name="information",
+            home=__name__,
+            measure="measuring.information",
+            settings=_PATHS,
+            tables={
+                "information": Table(
+                    purpose="what the state knows of its class, by time", keys=("step",)
+                )
+            },
+        ),
+        Stage(
+            name="uturn",
+            home=__name__,
+            measure="measuring.uturn",
+            settings=(*_PATHS, "uturn_times"),
+            tables={
+                "uturn": Table(
+                    purpose="whether images noised to a time and brought back are of the same "
+                    "class",
+                    keys=("time",),
+                )
+            },
+        ),
+    ),
+)

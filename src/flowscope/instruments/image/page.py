@@ -1,0 +1,1 @@
+from flowscope.report.image_page import PAGE  # noqa: D100, F401
