@@ -3,98 +3,32 @@
 >>> import flowscope as fs
 >>> fs.simplex.mobility_trace([0.5, 0.25, 0.25])
 tensor(0.6250, dtype=torch.float64)
+
+Nothing is imported before it is asked for: torch and transformers take seconds, and
+``flowscope --help`` needs neither. Types are in ``__init__.pyi``.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
-    from flowscope.levers import couple
-    from flowscope.runs import (
-        Audit,
-        Heads,
-        Image,
-        Loaded,
-        MixtureModel,
-        Reproduction,
-        Sync,
-        audit,
-        doctor,
-        heads,
-        image,
-        load,
-        reproduce,
-        sync,
-    )
-    from flowscope.tap import Tap
+from flowscope.lab.exports import HOMES, PACKAGES, exported_names, result_names
+from flowscope.lab.registry import instrument, instrument_names
 
 __version__ = "0.1.0"
-__all__ = [
-    "Audit",
-    "Heads",
-    "Image",
-    "Loaded",
-    "MixtureModel",
-    "Reproduction",
-    "Sync",
-    "Tap",
-    "__version__",
-    "audit",
-    "couple",
-    "doctor",
-    "flows",
-    "heads",
-    "image",
-    "levers",
-    "load",
-    "markov",
-    "nets",
-    "records",
-    "replica",
-    "reproduce",
-    "simplex",
-    "sync",
-    "tap",
-    "transport",
-]
-
-# Torch and transformers take seconds to import, and `flowscope --help` needs neither.
-_RUNS = (
-    "Audit",
-    "Heads",
-    "Image",
-    "Loaded",
-    "MixtureModel",
-    "Reproduction",
-    "Sync",
-    "audit",
-    "doctor",
-    "heads",
-    "image",
-    "load",
-    "reproduce",
-    "sync",
-)
-_HOME = {"Tap": "tap", "couple": "levers"} | dict.fromkeys(_RUNS, "runs")
-_PACKAGES = {
-    "flows",
-    "levers",
-    "markov",
-    "nets",
-    "records",
-    "replica",
-    "simplex",
-    "tap",
-    "transport",
-}
+__all__ = exported_names()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in PACKAGES:
         return import_module(f"flowscope.{name}")
-    if name in _HOME:
-        return getattr(import_module(f"flowscope.{_HOME[name]}"), name)
+    if name in HOMES:
+        return getattr(import_module(HOMES[name]), name)
+    if name in instrument_names():
+        faces = import_module("flowscope.lab.faces")
+        return faces.function_of(instrument(name))
+    if name in result_names():
+        declared = instrument(result_names()[name])
+        return declared.resolve(declared.result)
     raise AttributeError(f"module 'flowscope' has no attribute {name!r}")
 
 

@@ -1,8 +1,8 @@
 """Names of ``import flowscope`` and the modules that define them; nothing is imported here."""
 
-from flowscope.instruments import NAMES
+from flowscope.lab.registry import instrument_names
 
-__all__ = ["HOMES", "PACKAGES", "RESULTS", "exported_names"]
+__all__ = ["HOMES", "PACKAGES", "exported_names", "result_names"]
 
 HOMES = {
     "Loaded": "flowscope.runs",
@@ -25,10 +25,13 @@ PACKAGES = (
     "tap",
     "transport",
 )
-RESULTS = {name.capitalize(): name for name in NAMES}
-"""Class of the results of each instrument, by its name, with the name of the instrument."""
+
+
+def result_names() -> dict[str, str]:
+    """Name of each class of results, with the name of its instrument."""
+    return {name.capitalize(): name for name in instrument_names()}
 
 
 def exported_names() -> list[str]:
     """Every public name: functions and results of the instruments among them."""
-    return sorted(["__version__", *HOMES, *PACKAGES, *RESULTS, *NAMES])
+    return sorted(["__version__", *HOMES, *PACKAGES, *result_names(), *instrument_names()])

@@ -1,3 +1,5 @@
 """What is measured: models, the inputs they read, and how both are loaded."""
 
-__all__: list[str] = []
+from flowscope.models.config import DoctorConfig
+
+__all__ = ["DoctorConfig"]
