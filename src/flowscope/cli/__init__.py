@@ -1,6 +1,5 @@
 """The ``flowscope`` command."""
 
-from flowscope.cli.commands import main
-from flowscope.cli.frame import app
+from flowscope.cli.app import app, main
 
 __all__ = ["app", "main"]

@@ -1,0 +1,287 @@
+"""The command line: a command per instrument, made from its settings, and five more.
+
+Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrupted. With ``--json``
+one JSON document is on standard output and nothing else; progress and warnings go to stderr.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from flowscope import __version__
+from flowscope.cli.errors import ABSTAINED, DONE, ERROR, error_sentences
+from flowscope.cli.parameters import (
+    ConfigFile,
+    Json,
+    Overrides,
+    command_help,
+    resolved_settings,
+    setting_parameters,
+    with_parameters,
+)
+from flowscope.cli.terminal import (
+    print_claims,
+    print_comparison,
+    print_examination,
+    print_json,
+    progress_bars,
+    starting,
+)
+from flowscope.lab.registry import instruments
+from flowscope.models.config import DoctorConfig
+
+if TYPE_CHECKING:
+    from flowscope.lab.config import Config
+    from flowscope.lab.instrument import Instrument
+    from flowscope.lab.progress import Progress
+    from flowscope.lab.result import Result
+    from flowscope.lab.study import Reproduction
+
+__all__ = ["app", "main"]
+
+_EXIT_CODES = "Exit codes: 0 done, 1 error, 3 the run decides nothing, 130 interrupted."
+app = typer.Typer(
+    name="flowscope",
+    help="Read any transformer or diffusion model as a discretised entropic-transport flow.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Outcome:
+    """What a command ends with: its document, how a terminal shows it, its exit code."""
+
+    document: Mapping[str, Any]
+    show: Callable[[Console], None]
+    code: int = DONE
+
+
+def main() -> None:
+    """Entry point of the ``flowscope`` command."""
+    app()
+
+
+def _ended(as_json: bool, command: Callable[[], _Outcome]) -> NoReturn:
+    """Run a command, print its document or its view, and exit with its code."""
+    with error_sentences(as_json):
+        outcome = command()
+    if as_json:
+        print_json(outcome.document)
+    else:
+        outcome.show(Console())
+    raise typer.Exit(outcome.code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"flowscope {__version__}")
+        raise typer.Exit(DONE)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _add_command(
+    name: str, config: "type[Config]", command: Callable[[Any], _Outcome], epilog: str = _EXIT_CODES
+) -> None:
+    """Add a command whose parameters are the settings of ``config``."""
+
+    def run(
+        *,
+        overrides_: Overrides = None,
+        file_: ConfigFile = None,
+        json_: Json = False,
+        settings_: bool = False,
+        **values: Any,
+    ) -> None:
+        def resolved() -> _Outcome:
+            return command(resolved_settings(config, values, overrides_, file_))
+
+        _ended(json_, resolved)
+
+    made = with_parameters(run, setting_parameters(config))
+    app.command(name, help=command_help(config), epilog=epilog)(made)
+
+
+def _examined(settings: DoctorConfig) -> _Outcome:
+    with starting():
+        from flowscope.runs import examined
+    examination = examined(settings)
+    return _Outcome(
+        document=examination.to_json(),
+        show=lambda console: print_examination(examination, console),
+        code=ERROR if examination.refused else DONE,
+    )
+
+
+def _measured(instrument: "Instrument", settings: "Config") -> _Outcome:
+    with starting():
+        from flowscope.lab import engine
+
+        instrument.resolve(instrument.prepare)
+    result: Result = _reported(lambda progress: engine.run(instrument, settings, progress=progress))
+    document = result.to_json()
+    show = instrument.resolve(instrument.headline)
+    return _Outcome(
+        document=document,
+        show=lambda console: show(document, console),
+        code=ABSTAINED if result.abstained else DONE,
+    )
+
+
+def _reported(job: "Callable[[Progress], Any]") -> Any:
+    """Run a job under progress bars and write its report."""
+    with progress_bars() as advance:
+        result = job(advance)
+        advance("report", 0, 1)
+        result.report()
+        advance("report", 1, 1)
+    return result
+
+
+def _add_instrument(instrument: "Instrument") -> None:
+    _add_command(
+        instrument.name, instrument.config, lambda settings: _measured(instrument, settings)
+    )
+
+
+_add_command("doctor", DoctorConfig, _examined, "Exit code 1 when the model is refused.")
+for _instrument in instruments():
+    _add_instrument(_instrument)
+
+
+def _study_names() -> str:
+    """Names of the studies; each is that of the package in which its instrument declares it."""
+    references = (reference for one in instruments() for reference in one.studies)
+    *names, last = sorted(reference.split(".")[0] for reference in references)
+    return f"{', '.join(names)} or {last}"
+
+
+def _added(function: Callable[..., None]) -> Callable[..., None]:
+    """Add a command that no instrument has; its docstring is its help."""
+    return app.command(help=command_help(function))(function)
+
+
+@_added
+def reproduce(
+    study: Annotated[str, typer.Argument(help=f"{_study_names()}.")],
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A folder, a hub id, or a .gguf file (default: the bundled model of the study).",
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="A text file, or a .jsonl of prompts (default: that of the study)."),
+    ] = None,
+    prompts: Annotated[
+        int | None, typer.Option(help="Number of prompts (default: that of the study).")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="Tokens read of each prompt (default: that of the study).")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder in which the run folder is made (default: out).")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Device of the model, e.g. cuda:0 (default: the CPU).")
+    ] = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment of the sources on a model and show what agrees with them.
+
+    Settings come from a YAML file that ships with the study; --config takes another one, and
+    --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind
+    it, and report.html.
+    """
+    given = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
+    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+
+    def command() -> _Outcome:
+        with starting():
+            from flowscope.lab import study as studies
+        result: Reproduction = _reported(
+            lambda progress: studies.reproduce(
+                study, model, progress=progress, file=config, overrides=overrides or (), **reading
+            )
+        )
+        document = result.to_json()
+        return _Outcome(document=document, show=lambda console: print_claims(document, console))
+
+    _ended(as_json, command)
+
+
+@_added
+def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
+    """Write report.html and the figures of RUN again from its tables; no model is needed."""
+
+    def command() -> _Outcome:
+        from flowscope.lab.result import opened
+
+        page = str(opened(run).report())
+        return _Outcome(
+            document={"report": page},
+            show=lambda console: console.print(f"report: {escape(page)}", soft_wrap=True),
+        )
+
+    _ended(False, command)
+
+
+@_added
+def compare(
+    first: Annotated[Path, typer.Argument(help="A run folder.")],
+    second: Annotated[Path, typer.Argument(help="Another run folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show what changed from the run FIRST to the run SECOND, with intervals.
+
+    Differences are taken within prompts when both runs read the same texts.
+    """
+
+    def command() -> _Outcome:
+        from flowscope.lab.compare import compared_folders
+
+        comparison = compared_folders(first, second)
+        return _Outcome(
+            document=comparison.to_json(),
+            show=lambda console: print_comparison(comparison, console),
+        )
+
+    _ended(as_json, command)
+
+
+@_added
+def models() -> None:
+    """List the models that ship with flowscope."""
+
+    def command() -> _Outcome:
+        from flowscope.runs import bundled_models
+
+        bundled = bundled_models()
+        lines = [
+            f"{model.name}: {model.layers} layers, {model.parameters:,} parameters, {model.quality}"
+            for model in bundled
+        ]
+        return _Outcome(
+            document={"models": [model.name for model in bundled]},
+            show=lambda console: print("\n".join(lines)),
+        )
+
+    _ended(False, command)

@@ -1,0 +1,43 @@
+"""How a command ends: its exit code, and errors as one sentence or one JSON document."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from flowscope.errors import FlowscopeError
+
+__all__ = ["ABSTAINED", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
+
+DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
+
+
+@contextmanager
+def error_sentences(as_json: bool) -> Iterator[None]:
+    """Print an error as one sentence, or one JSON document, and exit with its code.
+
+    With ``as_json`` all that libraries print goes to standard error, so that standard output holds
+    the document alone.
+    """
+    stdout = sys.stdout
+    if as_json:
+        sys.stdout = sys.stderr
+    try:
+        yield
+    except KeyboardInterrupt:
+        resume = "Interrupted. Finished work is saved; run the same command to resume."
+        Console(stderr=True).print(resume)
+        raise typer.Exit(INTERRUPTED) from None
+    except FlowscopeError as error:
+        sys.stdout = stdout
+        if as_json:
+            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+        else:
+            Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}")
+        raise typer.Exit(ERROR) from error
+    finally:
+        sys.stdout = stdout

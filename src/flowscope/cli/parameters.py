@@ -1,0 +1,140 @@
+"""Parameters of a command: made from the described fields of its settings.
+
+Every option is None unless it is given, so that a value of a ``--config`` file is overridden by
+what was typed and not by a default.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+from rich.markup import escape
+
+from flowscope.cli.errors import DONE
+from flowscope.cli.terminal import print_settings
+from flowscope.lab.config import Config, default_words, description_of, marks
+
+__all__ = [
+    "ConfigFile",
+    "Json",
+    "Overrides",
+    "command_help",
+    "resolved_settings",
+    "setting_parameters",
+    "with_parameters",
+]
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on standard output (default: no).")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="Change one setting; repeatable (default: none)."
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML file of settings (default: none)."),
+]
+
+
+def command_help(documented: Any) -> str:
+    """Docstring with each paragraph on one line, so that the terminal alone wraps it."""
+    paragraphs = inspect.cleandoc(documented.__doc__ or "").split("\n\n")
+    return "\n\n".join(escape(" ".join(paragraph.split())) for paragraph in paragraphs)
+
+
+def setting_parameters(config: type[Config]) -> list[inspect.Parameter]:
+    """Parameters for the arguments and options among the settings, and for ``--settings``."""
+    fields = config.model_fields.items()
+    arguments = [_parameter(name, field) for name, field in fields if marks(field).get("argument")]
+    options = [_parameter(name, field) for name, field in fields if marks(field).get("option")]
+    return [*arguments, *options, _listing(config)]
+
+
+def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    default = "" if field.is_required() else f" (default: {_typed(field)})"
+    help = f"{description_of(field)}{default}."
+    kind, metavar = _value_type(field.annotation), marks(field).get("metavar")
+    dashed = "--" + name.replace("_", "-")
+    if marks(field).get("argument"):
+        info = typer.Argument(help=escape(help), metavar=metavar, show_default=False)
+    elif kind is bool:
+        names = f"{dashed}/--no-{dashed[2:]}" if field.default else dashed
+        info = typer.Option(names, help=escape(help), show_default=False)
+    else:
+        info = typer.Option(dashed, help=escape(help), metavar=metavar, show_default=False)
+    required = field.is_required()
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else None,
+        annotation=Annotated[kind if required else kind | None, info],
+    )
+
+
+def _typed(field: FieldInfo) -> str:
+    """Default of an option as it is typed on the command line."""
+    if isinstance(field.default, bool):
+        return "yes" if field.default else "no"
+    if isinstance(field.default, tuple):
+        return default_words(field).strip("[]").replace(", ", ",")
+    return default_words(field)
+
+
+def _value_type(annotation: Any) -> type:
+    """Type that the command line reads: lists and choices are strings, which the settings check."""
+    if get_origin(annotation) in (Union, UnionType):
+        (annotation,) = (part for part in get_args(annotation) if part is not type(None))
+    return annotation if annotation in (bool, int, float) else str
+
+
+def _listing(config: type[Config]) -> inspect.Parameter:
+    def callback(wanted: bool) -> None:
+        if wanted:
+            print_settings(config)
+            raise typer.Exit(DONE)
+
+    help = "List all other settings and exit (default: no)."
+    info = typer.Option("--settings", callback=callback, is_eager=True, help=help)
+    return inspect.Parameter(
+        "settings_", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info]
+    )
+
+
+def with_parameters(
+    command: Callable[..., None], parameters: Sequence[inspect.Parameter]
+) -> Callable[..., None]:
+    """The command with these parameters before the keywords that its definition adds."""
+    names = {parameter.name for parameter in parameters}
+    shared = [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name not in names
+    ]
+    every = [*parameters, *shared]
+    command.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+    return command
+
+
+def resolved_settings(
+    config: type[Config],
+    values: Mapping[str, Any],
+    overrides: Sequence[str] | None,
+    file: Path | None,
+) -> Config:
+    """Settings of a command; lists are written ``0.1,0.5`` and read as YAML."""
+    lists = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, str) and get_origin(config.model_fields[name].annotation) is tuple
+    }
+    scalars = {name: value for name, value in values.items() if name not in lists}
+    listed = [f"{name}=[{value}]" for name, value in lists.items()]
+    return config.resolved(scalars, [*listed, *(overrides or ())], file)
