@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from flowscope.evidence import judge_commitment_order, judge_internal_gap
+from flowscope.instruments.sync.claims import GAP, ORDER
 from flowscope.records import Manifest, Run, Unavailable
-from flowscope.runs.sync_claims import GAP, ORDER
 from flowscope.runs.sync_statements import sync_statement_table
 
 COLUMNS = ["item", "where", "says", "measured", "agrees", "rule"]

@@ -19,10 +19,10 @@ from flowscope.evidence import (
     resampled_counts,
 )
 from flowscope.flows import Segment, segments_of
+from flowscope.instruments.audit.claims import CLAIMS, CONTRACTION, LOCKING, VARIATION
 from flowscope.lab.progress import Progress
 from flowscope.records import Run, Unavailable, Verdict, library_versions
 from flowscope.runs import summary
-from flowscope.runs.audit_claims import CLAIMS, CONTRACTION, LOCKING, VARIATION
 from flowscope.runs.batches import Batch, Prompts, batches_of
 from flowscope.runs.config import AuditConfig
 from flowscope.runs.contraction_stage import ContractionStage

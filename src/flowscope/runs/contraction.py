@@ -16,11 +16,11 @@ from flowscope.evidence import (
     resampled_medians,
 )
 from flowscope.evidence.intervals import bounds_of, single
+from flowscope.instruments.audit.claims import VARIATION
 from flowscope.probes import Arrays, Setting
 from flowscope.probes.curvature import LEFT_OUT
 from flowscope.probes.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.runs.audit_claims import VARIATION
 
 __all__ = [
     "Contraction",

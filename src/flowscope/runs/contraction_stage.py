@@ -8,10 +8,10 @@ from torch import nn
 
 from flowscope.evidence import Counts, SegmentEvidence, judge_curvature, not_measured
 from flowscope.flows import Segment
+from flowscope.instruments.audit.claims import CONTRACTION
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.probes import Arrays, Setting
 from flowscope.records import Measurement, Unavailable, Verdict
-from flowscope.runs.audit_claims import CONTRACTION
 from flowscope.runs.batches import Batch
 from flowscope.runs.contraction import (
     contraction_of,

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from flowscope.evidence import Counts, SegmentEvidence, judge_adequacy, not_measured
+from flowscope.instruments.audit.claims import ADEQUACY, VARIATION
+from flowscope.instruments.audit.config import AuditConfig
 from flowscope.records import Measurement, Unavailable, Verdict
 from flowscope.runs import adequacy_tables as tables
 from flowscope.runs.adequacy import Adequacy, forecasts_of
-from flowscope.runs.audit_claims import ADEQUACY, ROTATION, VARIATION
 from flowscope.runs.batches import Batch, Prompts
-from flowscope.runs.config import AuditConfig
 from flowscope.runs.depth_loss import (
     depth_loss_table,
     free_layers,
@@ -22,7 +22,6 @@ from flowscope.runs.depth_loss import (
     mobility_and_loss,
 )
 from flowscope.runs.paths import Paths, following_tokens, sampled_paths
-from flowscope.runs.rotation_stage import RotationStage
 
 __all__ = ["AHEAD", "FlowStage"]
 
@@ -55,19 +54,16 @@ class FlowStage:
     note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
 
-    def verdicts(self, evidence: Sequence[SegmentEvidence]) -> dict[str, Verdict]:
-        """Adequacy and rotation, judged on the segments that passed the gate on variation."""
-        passing = [segment for segment in evidence if segment.decision == "holds"]
+    def paths(self, passing: Sequence[SegmentEvidence]) -> Paths | Unavailable:
+        """States of a few tokens of every prompt at every layer, or why there are none.
+
+        Parameters
+        ----------
+        passing
+            Segments that passed the gate on variation.
+        """
         reason = self._obstacle(passing)
-        paths = Unavailable(reason) if reason else self._paths()
-        if isinstance(paths, Unavailable):
-            return {c.name: not_measured(c, paths.reason) for c in (ADEQUACY, ROTATION)}
-        self._depth_loss(paths)
-        rotation = RotationStage(config=self.config, put=self.put, progress=self.progress)
-        return {
-            ADEQUACY.name: self._adequacy(paths, passing),
-            ROTATION.name: rotation.verdict(paths, passing),
-        }
+        return Unavailable(reason) if reason else self._paths()
 
     def _obstacle(self, passing: Sequence[SegmentEvidence]) -> str:
         if self.config.flow_positions == 0:
@@ -95,7 +91,8 @@ class FlowStage:
             advance=advance,
         )
 
-    def _adequacy(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
+    def adequacy(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
+        """Forecasts of a fitted flow on every passing segment, and the verdict on them."""
         config, total = self.config, 2 * len(passing)
         done, found, reasons = 0, [], []
 
@@ -154,7 +151,7 @@ class FlowStage:
             budget=words,
         )
 
-    def _depth_loss(self, paths: Paths) -> None:
+    def depth_loss(self, paths: Paths) -> None:
         """000's second prediction: what the last layers are worth, beside the mobility left."""
         if self.kind not in AHEAD:
             return

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from flowscope.evidence import Reference, judge_irreversibility, resampled_counts
+from flowscope.instruments.heads.claims import DIRECTED, TRAINED
 from flowscope.lab import Claim
 from flowscope.lab.progress import Progress
 from flowscope.probes.portrait import portrait
@@ -20,7 +21,6 @@ from flowscope.runs.config import HeadsConfig
 from flowscope.runs.dials import Dial, dial_table
 from flowscope.runs.head_reading import HeadReading, read_heads
 from flowscope.runs.head_tables import geometry_table, irreversibility, with_weight_ratios
-from flowscope.runs.heads_claims import DIRECTED, TRAINED
 from flowscope.runs.loading import Loaded
 from flowscope.runs.material import Material
 from flowscope.runs.twin import fresh_twin, refuse_broken_weights

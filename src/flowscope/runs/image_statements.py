@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
+from flowscope.instruments.image.names import DECIDING
 from flowscope.lab import Claim
 from flowscope.records import Run
-from flowscope.runs.image_claims import GRADIENT, ORDER, PARITY
-from flowscope.runs.image_names import DECIDING
 from flowscope.runs.statement_rows import Agreement, Statement, agreement_of, statement_rows
 
 __all__ = ["image_statement_table"]

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from flowscope.evidence import judge_gradient, judge_order, judge_parity, not_measured
+from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
+from flowscope.instruments.image.names import DECIDING, PREDICTION
 from flowscope.lab.progress import Counter, Progress
 from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.records.files import remove_file
 from flowscope.runs.config import ImageConfig
 from flowscope.runs.denoiser_marks import denoiser_marks
-from flowscope.runs.image_claims import GRADIENT, ORDER, PARITY
 from flowscope.runs.image_classes import (
     information_of,
     information_passes,
@@ -31,7 +32,6 @@ from flowscope.runs.image_models import (
     MixtureModel,
     refuse_other_prediction,
 )
-from flowscope.runs.image_names import DECIDING, PREDICTION
 from flowscope.runs.image_paths import (
     PathRuns,
     path_passes,

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from flowscope.instruments.heads.claims import DIRECTED, TRAINED
 from flowscope.lab import Claim
 from flowscope.records import Interval, Run
-from flowscope.runs.heads_claims import DIRECTED, TRAINED
 from flowscope.runs.statement_rows import Agreement, Statement, not_compared, statement_rows
 
 __all__ = ["regime_statement_table"]

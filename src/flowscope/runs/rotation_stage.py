@@ -20,9 +20,9 @@ from flowscope.errors import InvalidInputError
 from flowscope.evidence import SegmentEvidence, judge_rotation, not_measured
 from flowscope.evidence.joint_intervals import mean_interval
 from flowscope.flows.hodge import PLANTED, ControlledRotation, controlled_rotation
+from flowscope.instruments.audit.claims import ROTATION
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.records import Measurement, Verdict
-from flowscope.runs.audit_claims import ROTATION
 from flowscope.runs.paths import Paths
 
 __all__ = ["RotationStage", "central_layers"]

@@ -18,9 +18,9 @@ from flowscope.evidence import (
 )
 from flowscope.evidence.intervals import single
 from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
+from flowscope.instruments.audit.claims import VARIATION
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Measurement, Unavailable
-from flowscope.runs.audit_claims import VARIATION
 from flowscope.simplex import locking_bound
 
 __all__ = [

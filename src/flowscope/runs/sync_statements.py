@@ -11,6 +11,7 @@ import math
 
 import pandas as pd
 
+from flowscope.instruments.sync.claims import GAP, ORDER
 from flowscope.records import Run
 from flowscope.runs.statement_rows import (
     Agreement,
@@ -20,7 +21,6 @@ from flowscope.runs.statement_rows import (
     side_of,
     statement_rows,
 )
-from flowscope.runs.sync_claims import GAP, ORDER
 from flowscope.runs.sync_ranks import FEWEST_MODES, layerwise_rank_correlation
 
 __all__ = ["sync_statement_table"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.evidence import judge_commitment_order, judge_internal_gap, not_measured
+from flowscope.instruments.sync.claims import GAP, ORDER
 from flowscope.lab.progress import Counter, Progress
 from flowscope.probes import Arrays
 from flowscope.records import Measurement, Run, Unavailable, Verdict
@@ -16,7 +17,6 @@ from flowscope.runs.encoders import Encoder, encoder_mark
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import Outcomes, strip
 from flowscope.runs.propagation import Propagation
-from flowscope.runs.sync_claims import GAP, ORDER
 from flowscope.runs.sync_tables import (
     Times,
     agreement_table,

@@ -6,9 +6,9 @@ Where a check of the source cannot fail, the row says so.
 import numpy as np
 import pandas as pd
 
+from flowscope.instruments.audit.claims import ADEQUACY, CONTRACTION, LOCKING, ROTATION, VARIATION
 from flowscope.lab import Claim
 from flowscope.records import Run, Verdict
-from flowscope.runs.audit_claims import ADEQUACY, CONTRACTION, LOCKING, ROTATION, VARIATION
 from flowscope.runs.statement_rows import (
     Agreement,
     Statement,
