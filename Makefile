@@ -1,6 +1,7 @@
 # Each target works alone in a fresh clone with Python >= 3.11, make and a package index.
 #   make demo                                  set up, run the main job
 #   make test                                  set up, run every check
+#   make golden                                compare every number with an earlier commit
 #   make demo TORCH_INDEX=<index url>          take torch from another index (a CPU or CUDA build)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types unit bench clean
+.PHONY: demo test lint format types unit golden bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -30,6 +31,9 @@ types: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not gpu"
+
+golden: $(READY)
+	$(BIN)/python -m benchmarks.golden
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'
