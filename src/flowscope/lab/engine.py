@@ -1,9 +1,9 @@
 """The engine: prepares the subject, walks the stages, judges, closes the run. Knows no instrument.
 
-A stage whose ``measure`` raises `Abstention` gives no number: the reason is written as a measurement
-of its name, and every claim of the stage abstains for it. A ``judge`` may abstain too: the numbers
-stand and the claims abstain. An error of any other kind ends the run; what
-was finished is in the folder, and the same call resumes there.
+A stage whose ``measure`` raises `Abstention` gives no number: the reason is written as a
+measurement of its name, and every claim of the stage abstains for it. A ``judge`` may abstain too:
+the numbers stand and the claims abstain. An error of any other kind ends the run; what was finished
+is in the folder, and the same call resumes there.
 """
 
 from __future__ import annotations

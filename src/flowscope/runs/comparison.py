@@ -1,21 +1,17 @@
 """Two audits side by side: what moved, paired by prompt where the prompts are the same."""
 
-import json
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.lab.compare import Comparison
 from flowscope.records import Interval, Run, Unavailable
 
-__all__ = ["Comparison", "compared"]
+__all__ = ["compared"]
 
 _GRID = np.linspace(0.0, 1.0, 11)
-_MAIN_TABLE = {"heads": "geometry", "sync": "commitment"}
 _STATISTICS = (
     "relative_step",
     "total_variation",
@@ -26,56 +22,14 @@ _STATISTICS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
-    """Differences of the second run from the first, with intervals.
-
-    Attributes
-    ----------
-    table
-        statistic, depth (ℓ/L), first, second, difference, low, high, changed.
-    paired
-        Whether both runs read the same prompts, so that differences are taken within prompts.
-    verdicts
-        name, first, second: the decisions of both.
-    """
-
-    table: pd.DataFrame
-    paired: bool
-    verdicts: pd.DataFrame
-
-    def to_json(self) -> dict[str, Any]:
-        """A document of plain values."""
-        return {
-            "paired": self.paired,
-            "table": json.loads(self.table.to_json(orient="records")),
-            "changes": json.loads(self.changes.to_json(orient="records")),
-            "verdicts": json.loads(self.verdicts.to_json(orient="records")),
-        }
-
-    @property
-    def changes(self) -> pd.DataFrame:
-        """Rows whose interval leaves zero out."""
-        return self.table[self.table["changed"]]
-
-
 def compared(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -> Comparison:
     """Compare two audits at ten depths; depth is relative, so models of other length compare.
 
     Raises
     ------
     InvalidInputError
-        When the runs share no statistic (one abstained from the output), or one is no audit.
+        When the runs share no statistic (one abstained from the output).
     """
-    for run in (first, second):
-        config = run.read_manifest().config_resolved
-        command = "audit" if isinstance(config, Unavailable) else config.get("command", "audit")
-        if command != "audit":
-            raise InvalidInputError(
-                f"{run.folder} is a reading of {command}, and compare reads audits. Its tables "
-                "have the same columns in every run: compare "
-                f"tables/{_MAIN_TABLE.get(command, 'geometry')}.csv."
-            )
     a, b = (run.read_arrays("prompts") for run in (first, second))
     shared = [name for name in _STATISTICS if name in a and name in b]
     if not shared:

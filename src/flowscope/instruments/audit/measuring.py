@@ -254,9 +254,7 @@ def _token_table(bench: AuditBench, reading: Measured) -> pd.DataFrame:
     return table
 
 
-def _named_path(
-    bench: AuditBench, path: pd.DataFrame, reading: Measured, row: int
-) -> pd.DataFrame:
+def _named_path(bench: AuditBench, path: pd.DataFrame, reading: Measured, row: int) -> pd.DataFrame:
     for name in ("first", "second"):
         path[f"{name}_token"] = bench.subject.word(int(path.pop(f"{name}_id").iloc[0]))
     path["prompt"] = int(reading.depth["prompt"][row])

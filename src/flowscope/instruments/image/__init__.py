@@ -1,4 +1,4 @@
-"""``flowscope image``: do the ODE and the SDE of a diffusion model agree, and what is its score?"""
+"""``flowscope image``: the probability flow of a diffusion model beside its SDE, and its score."""
 
 from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
 from flowscope.instruments.image.config import ImageConfig

@@ -21,9 +21,7 @@ class DiffusionAttention(Config):
     identity_prompts: int = setting(4, "Prompts on which the identities are checked", ge=1)
     identity_tokens: int = setting(32, "Tokens of each of these prompts", ge=3)
     sweeps: int = setting(50, "Normalisations of the bistochastic kernels", ge=1)
-    charge: float = setting(
-        0.05, "Magnetic charge per unit of the logits", allow_inf_nan=False
-    )
+    charge: float = setting(0.05, "Magnetic charge per unit of the logits", allow_inf_nan=False)
 
 
 STUDY = Study(
