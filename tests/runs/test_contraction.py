@@ -10,8 +10,8 @@ from tests.runs.prompts import TEXTS
 
 import flowscope as fs
 from flowscope.evidence import SegmentEvidence, resampled_counts
+from flowscope.instruments.audit.config import AuditConfig
 from flowscope.records import Unavailable
-from flowscope.runs import AuditConfig
 from flowscope.runs.contraction import (
     contraction_of,
     curvature_table,

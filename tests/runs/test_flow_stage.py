@@ -7,7 +7,7 @@ from tests.runs.synthetic_paths import WIDTH, flow_paths
 from tests.runs.test_adequacy import segment
 
 import flowscope as fs
-from flowscope.runs.config import AuditConfig
+from flowscope.instruments.audit.config import AuditConfig
 from flowscope.runs.rotation_stage import RotationStage, central_layers
 
 SMALL = {

@@ -18,8 +18,9 @@ from tests.runs.synthetic_pipelines import (
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.records import Unavailable
-from flowscope.runs import ImageConfig, image_of, reproduce
+from flowscope.runs import image_of, reproduce
 from flowscope.runs.denoiser import denoiser_of
 from flowscope.runs.denoiser_marks import denoiser_marks
 from flowscope.runs.image_models import LearnedModel, MixtureModel

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from flowscope.runs.config import ImageConfig
+from flowscope.instruments.image.config import ImageConfig
 from flowscope.runs.image_classes import Turns, _correlations, _unit, _unrelated
 from flowscope.runs.image_models import MixtureModel
 from flowscope.runs.image_paths import PathRuns, principal_axes_of, rotation_windows

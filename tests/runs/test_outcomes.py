@@ -10,9 +10,9 @@ import torch
 from tests.runs.synthetic_pipelines import dit, gaussian_denoiser, pooled
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.levers import couple
 from flowscope.records import Manifest, Run, Unavailable
-from flowscope.runs.config import SyncConfig
 from flowscope.runs.denoiser import denoiser_of
 from flowscope.runs.loading import load
 from flowscope.runs.mode_reading import ModeReading, kept_steps

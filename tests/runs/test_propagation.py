@@ -12,6 +12,7 @@ from scipy.special import ndtri
 from tests import models
 
 import flowscope.runs.propagation as stage
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.nets import bundled_path
 from flowscope.probes import DifferenceProbe
 from flowscope.probes.block_callable import live_block
@@ -27,7 +28,7 @@ from flowscope.replica import (
     mode_energies,
     stacked_gram,
 )
-from flowscope.runs import SyncConfig, load
+from flowscope.runs import load
 from flowscope.runs.denoiser import denoiser_of
 from flowscope.runs.mode_reading import ModeReading
 from flowscope.runs.outcomes import pair_sampler

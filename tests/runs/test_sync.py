@@ -13,8 +13,9 @@ from tests.runs.synthetic_pipelines import dit, pixel_folder, pooled, saved, une
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.records import Unavailable
-from flowscope.runs import SyncConfig, reproduce, sync_of
+from flowscope.runs import reproduce, sync_of
 
 SMALL = {
     "pairs": 8, "steps": 6, "interventions": 6, "couplings": (0.2, 1.0), "resamples": 20,

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.replica import commitment_time
-from flowscope.runs import SyncConfig
 from flowscope.runs.outcomes import Curve
 from flowscope.runs.sync_tables import (
     agreement_table,
