@@ -2,16 +2,20 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from flowscope.lab import registry
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "flowscope"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 # Each package may import the ones to its right; the mathematics only what stands before it.
-MATHEMATICS = ["simplex", "transport", "markov", "flows", "field", "replica"]
+MATHEMATICS = ["simplex", "transport", "markov", "flows", "pde", "replica"]
 BELOW = {name: {"errors", "workers", *MATHEMATICS[:i]} for i, name in enumerate(MATHEMATICS)}
 BELOW["errors"] = BELOW["workers"] = set()
 BELOW["records"] = {"errors", "workers", *MATHEMATICS}
@@ -19,8 +23,19 @@ BELOW["tap"] = BELOW["records"] | {"records"}
 BELOW["nets"] = BELOW["tap"] | {"tap"}
 BELOW["probes"] = BELOW["levers"] = BELOW["nets"] | {"nets"}
 BELOW["evidence"] = BELOW["report"] = BELOW["records"] | {"records"}
-BELOW["runs"] = BELOW["probes"] | {"probes", "levers", "evidence", "report"}
-BELOW["cli"] = {"errors", "runs"}
+BELOW["lab"] = {"errors", "records", "evidence", "report"}
+BELOW["models"] = BELOW["probes"] | {"probes", "levers", "lab"}
+BELOW["instruments"] = BELOW["models"] | {"models", "evidence", "report"}
+BELOW["cli"] = {"errors", "lab", "models", "records", "report"}
+
+PRODUCT = ["models", "probes", "evidence", "lab", "report", "instruments", "cli"]
+MOST_FILES = 30
+NAMELESS = ["lab", "report", "cli", "evidence", "records"]
+INSTRUMENTS = set(registry.instrument_names())
+# What an instrument loads to be listed, configured, worded and drawn: no torch, no mathematics.
+LIGHT = {"__init__", "claims", "config", "headline", "names", "page", "result", "statements"}
+LIGHT_FOLDERS = {"figures"}
+JUDGING = {"judge", "rules"}
 
 # The mathematics does no I/O and knows no model, file, clock or logger.
 WORLDLY = {
@@ -44,16 +59,36 @@ def _package(file):
     return "flowscope" if parts == ("__init__",) else parts[0]
 
 
-def imported(tree):
-    """Every module a tree imports, also inside functions."""
-    for node in ast.walk(tree):
+def _runtime(tree):
+    """Nodes that run: blocks under TYPE_CHECKING are left out."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _runtime(node)
+
+
+def _modules(nodes):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             yield node.module
-            if node.module == "flowscope":
-                yield from (f"flowscope.{alias.name}" for alias in node.names)
+            if node.module == "flowscope" or node.module in _PACKAGES:
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+_PACKAGES = {
+    ".".join(file.parent.relative_to(SOURCE.parent).parts)
+    for file in FILES
+    if file.name == "__init__.py"
+}
+
+
+def imported(tree):
+    """Every module a tree imports, also inside functions."""
+    yield from _modules(ast.walk(tree))
 
 
 def broken_arrows(package, tree):
@@ -86,6 +121,38 @@ def _body(node):
     return node.end_lineno - start.lineno + 1
 
 
+def other_instruments(name, tree):
+    """Instruments other than the one of this file that it imports."""
+    named = {m.split(".")[2] for m in imported(tree) if m.startswith("flowscope.instruments.")}
+    return sorted((named & INSTRUMENTS) - {name})
+
+
+def instrument_names(tree):
+    """Imports of instruments, and strings equal to the name of one."""
+    found = [m for m in imported(tree) if m.startswith("flowscope.instruments.")]
+    strings = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
+    return found + [s for s in strings if isinstance(s, str) and s in INSTRUMENTS]
+
+
+def heavy_imports(tree, allowed):
+    """Packages that a file loads when it is imported, beyond the allowed ones."""
+    loaded = set()
+    for module in _modules(_runtime(tree)):
+        root, *rest = module.split(".")
+        if root in ("torch", "transformers", "diffusers"):
+            loaded.add(root)
+        if root == "flowscope" and rest and rest[0] not in allowed:
+            loaded.add(rest[0])
+    return sorted(loaded)
+
+
+def _is_light(file):
+    return file.stem in LIGHT or LIGHT_FOLDERS & set(file.relative_to(SOURCE).parts)
+
+
+OF_INSTRUMENTS = [file for file in FILES if _package(file) == "instruments"]
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_arrows_go_down_and_bans_hold(file):
     package, tree = _package(file), ast.parse(file.read_text())
@@ -103,6 +170,8 @@ def test_arrows_go_down_and_bans_hold(file):
         ("simplex", "from flowscope import flows", ["flows"]),
         ("evidence", "def f():\n    from flowscope.tap import Tap", ["tap"]),
         ("cli", "from flowscope.tap import Tap", ["tap"]),
+        ("lab", "from flowscope.models.loading import load", ["models"]),
+        ("report", "from flowscope.lab import Result", ["lab"]),
         ("flows", "from flowscope.simplex import entropy", []),
     ],
 )
@@ -126,6 +195,128 @@ def test_a_broken_ban_is_seen(package, code, found):
     assert broken_bans(package, ast.parse(code)) == found
 
 
+@pytest.mark.parametrize("file", OF_INSTRUMENTS, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_instruments_do_not_import_each_other(file):
+    parts = file.relative_to(SOURCE).parts
+    assert other_instruments(parts[1], ast.parse(file.read_text())) == []
+
+
+def test_import_of_another_instrument_is_seen():
+    code = "from flowscope.instruments.heads.tables import geometry_table"
+    assert other_instruments("audit", ast.parse(code)) == ["heads"]
+    assert other_instruments("heads", ast.parse(code)) == []
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if _package(f) in NAMELESS], ids=lambda f: str(f.relative_to(SOURCE))
+)
+def test_kit_holds_no_name_of_an_instrument(file):
+    assert instrument_names(ast.parse(file.read_text())) == []
+
+
+def test_name_of_an_instrument_is_seen():
+    assert instrument_names(ast.parse("x = {'audit': 1}")) == ["audit"]
+    assert instrument_names(ast.parse("import flowscope.instruments.heads")) != []
+    assert instrument_names(ast.parse("'an audit of depth'")) == []
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in OF_INSTRUMENTS if _is_light(f)], ids=lambda f: str(f.relative_to(SOURCE))
+)
+def test_listing_wording_and_drawing_load_no_model(file):
+    allowed = {"errors", "lab", "records", "report", "evidence", "instruments"}
+    tree = ast.parse(file.read_text())
+    assert heavy_imports(tree, allowed) == []
+    own = {
+        module
+        for module in _modules(_runtime(tree))
+        if module.startswith("flowscope.instruments.") and module not in _PACKAGES
+    }
+    for module in own:
+        path = SOURCE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+        assert not path.exists() or _is_light(path), f"{module} is not light"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [f for f in OF_INSTRUMENTS if f.stem in JUDGING or f.stem.endswith("_rule")],
+    ids=lambda f: str(f.relative_to(SOURCE)),
+)
+def test_judges_see_records_evidence_and_mathematics(file):
+    allowed = {"errors", "lab", "records", "evidence", "instruments", *MATHEMATICS}
+    assert heavy_imports(ast.parse(file.read_text()), allowed) == []
+
+
+def test_heavy_import_is_seen():
+    code = "import torch\nfrom flowscope.flows import x\nif TYPE_CHECKING:\n    import transformers"
+    assert heavy_imports(ast.parse(code), {"lab"}) == ["flows", "torch"]
+
+
+def test_declarations_pages_and_words_load_no_torch():
+    modules = [
+        ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+        for file in OF_INSTRUMENTS
+        if _is_light(file)
+    ]
+    code = f"""
+import sys
+from importlib import import_module
+for name in {modules!r}:
+    import_module(name)
+    heavy = [m for m in ("torch", "transformers", "diffusers") if m in sys.modules]
+    assert not heavy, (name, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUMENTS))
+def test_importing_one_instrument_loads_no_file_of_another(name):
+    code = f"""
+import sys
+from importlib import import_module
+import_module("flowscope.instruments.{name}")
+others = {sorted(INSTRUMENTS - {name})!r}
+print([m for m in sys.modules for o in others if m.startswith("flowscope.instruments." + o)])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUMENTS))
+def test_every_reference_resolves(name):
+    one = registry.instrument(name)
+    for reference in (one.prepare, one.result, one.page, one.headline, one.compare):
+        assert not reference or one.resolve(reference) is not None
+    studies = [one.study(reference) for reference in one.studies]
+    for study in studies:
+        assert callable(study.resolve(study.statements))
+        assert study.file.is_file()
+    for stage in (*one.stages, *(stage for study in studies for stage in study.stages)):
+        assert callable(stage.resolve(stage.measure))
+        assert not stage.judge or callable(stage.resolve(stage.judge))
+        assert bool(stage.judge) == bool(stage.claims)
+        known = {*one.config.model_fields, *(n for s in studies for n in s.config.model_fields)}
+        assert set(stage.settings) <= known
+    assert set(one.identity) <= set(one.config.model_fields)
+
+
+@pytest.mark.parametrize("package", PRODUCT)
+def test_folders_of_the_product_stay_small(package):
+    folders = [SOURCE / package, *(p for p in (SOURCE / package).rglob("*") if p.is_dir())]
+    counts = {str(f.relative_to(SOURCE)): len(list(f.glob("*.py"))) for f in folders}
+    assert {name: n for name, n in counts.items() if n > MOST_FILES} == {}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "most"), [(c.name, 5) for one in registry.instruments() for c in one.claims]
+)
+def test_a_verdict_is_named_in_few_files(verdict, most):
+    """Its words are written once: in the claim, and where the sources use its name."""
+    naming = [f for f in FILES if re.search(rf"\b{verdict}\b", f.read_text())]
+    assert len(naming) <= most, [str(f.relative_to(SOURCE)) for f in naming]
+
+
 def test_every_package_has_its_place():
     packages = {_package(file) for file in FILES} - {"flowscope"}
     assert packages <= set(BELOW)
@@ -142,6 +333,7 @@ def test_every_public_package_lists_its_names():
 def test_tests_mirror_the_source():
     packages = {p.name for p in SOURCE.iterdir() if p.is_dir() and p.name != "__pycache__"}
     assert packages <= {p.name for p in (ROOT / "tests").iterdir() if p.is_dir()}
+    assert {p.name for p in (ROOT / "tests" / "instruments").iterdir()} >= INSTRUMENTS
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
