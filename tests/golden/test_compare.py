@@ -50,7 +50,9 @@ def _verdict(decision="holds", value=0.5, because="below 0.6"):
     )
 
 
-def _written(folder, *, tables=None, verdict=None, array=0.25, settings=None, commit="a" * 40):
+def _written(
+    folder, *, tables=None, verdict=None, array=0.25, settings=None, commit="a" * 40, weights="f"
+):
     settings = settings or {"seed": 0, "out": f"{folder}/runs"}
     run = Run.create(
         folder,
@@ -58,6 +60,7 @@ def _written(folder, *, tables=None, verdict=None, array=0.25, settings=None, co
             config_given={},
             config_resolved=settings,
             seeds={"bootstrap": 0},
+            weight_hashes={"model": weights * 8},
             commit=commit,
             wall_time=float(len(str(folder))),
         ),
@@ -169,6 +172,18 @@ def test_a_new_setting_is_listed_and_a_changed_one_is_a_difference(outcome):
     comparison = outcome(settings={"seed": 1, "out": "/another/runs", "command": "audit"})
     assert comparison.differences == ["manifest.config_resolved.seed: 0 → 1"]
     assert comparison.additions == ["manifest.config_resolved: command"]
+
+
+def test_other_weights_are_a_difference(outcome):
+    (line,) = outcome(weights="e").differences
+    assert line == "manifest.weight_hashes.model: ffffffff → eeeeeeee"
+
+
+def test_the_fingerprint_of_a_model_without_weights_is_left_out(tmp_path):
+    old = _written(tmp_path / "image-mixture-ffffff")
+    comparison = Comparison()
+    compare_folders(old, _written(tmp_path / "image-mixture-eeeeee", weights="e"), comparison)
+    assert comparison.differences == []
 
 
 def test_lost_files_are_differences(tmp_path):
