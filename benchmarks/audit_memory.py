@@ -32,8 +32,8 @@ def measured(prompts: int) -> dict[str, float]:
     import time
 
     import flowscope as fs
+    from flowscope.models.prompts import packaged_texts
     from flowscope.nets import bundled_path
-    from flowscope.runs.batches import packaged_texts
 
     loaded = fs.load(bundled_path())
     texts = packaged_texts()

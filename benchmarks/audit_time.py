@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.machine import described
-from flowscope.runs import AuditConfig, audited
+from flowscope.lab import engine, registry
 
 RESULTS = Path(__file__).parent / "results" / "audit_time.json"
 
@@ -52,7 +52,9 @@ def main() -> None:
     name = options.pop("name") or Path(options["model"] or "bundled").name
     with tempfile.TemporaryDirectory() as folder:
         stages, start = Stages(), time.perf_counter()
-        found = audited(AuditConfig.resolved({**options, "out": folder}), stages)
+        instrument = registry.instrument("audit")
+        settings = instrument.config.resolved({**options, "out": folder})
+        found = engine.run(instrument, settings, progress=stages)
         stages("report", 0, 1)
         found.report()
         stages.end()

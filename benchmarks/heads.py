@@ -22,9 +22,9 @@ import torch
 
 import flowscope as fs
 from benchmarks.machine import described
+from flowscope.instruments.heads.reading import read_heads
+from flowscope.models.prompts import Batch, packaged_texts
 from flowscope.nets import bundled_path
-from flowscope.runs.batches import Batch, packaged_texts
-from flowscope.runs.head_reading import read_heads
 
 RESULT = Path(__file__).parent / "results" / "heads.json"
 WINDOWS, LENGTH, BATCH, ROUNDS = 8, 256, 4, 5

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from flowscope.runs import ImageConfig, image_of
+from flowscope.instruments.image.config import ImageConfig
+from flowscope.lab import engine, registry
 
 FULL = {
     "images": 10000, "steps": 50, "bins": 256, "batch": 500, "doubling": (25, 50, 100),
@@ -44,7 +45,7 @@ def main() -> None:
         settings = (TINY if options.tiny else FULL) | {"out": folder, "dtype": "float32"}
         config = ImageConfig.resolved(settings | ({"device": "cuda"} if cuda else {}))
         start = time.perf_counter()
-        found = image_of(config, progress)
+        found = engine.run(registry.instrument("image"), config, progress=progress)
         seconds = time.perf_counter() - start
         verdicts = [f"{v.name} {v.decision}: {v.because}" for v in found.verdicts]
     peak = torch.cuda.max_memory_allocated() / 1e9 if cuda else float("nan")

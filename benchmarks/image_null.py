@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from flowscope.flows.sampling import MarginalParity
+from flowscope.instruments.image.config import ImageConfig
+from flowscope.instruments.image.models import MixtureModel
+from flowscope.instruments.image.paths import Axes, path_runs
+from flowscope.instruments.image.stage import ImageStage
+from flowscope.instruments.image.tables import parity_of
 from flowscope.records import Manifest, Run
-from flowscope.runs.config import ImageConfig
-from flowscope.runs.image_models import MixtureModel
-from flowscope.runs.image_paths import Axes, path_runs
-from flowscope.runs.image_stage import ImageStage
-from flowscope.runs.image_tables import parity_of
 
 
 def parity(seed: int, *, images: int, steps: int, integrator: str = "ddim") -> MarginalParity:

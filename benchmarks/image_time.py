@@ -6,7 +6,6 @@ The result, with the peak of resident memory, is kept in ``results/image_time.js
 """
 
 from benchmarks.sync_time import timed
-from flowscope.runs import ImageConfig, image_of
 
 if __name__ == "__main__":
-    timed("image", ImageConfig, image_of, ("images", "steps", "doubling"))
+    timed("image", ("images", "steps", "doubling"))

@@ -187,8 +187,8 @@ def bundled_heads(tokens: int, folder: Path) -> dict[str, Path]:
     import torch
 
     import flowscope as fs
+    from flowscope.models.prompts import packaged_texts
     from flowscope.nets import bundled_path
-    from flowscope.runs.batches import packaged_texts
 
     loaded = fs.load(bundled_path())
     ids = [t for text in packaged_texts() for t in loaded.tokenizer(text)["input_ids"]]

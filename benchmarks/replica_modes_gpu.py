@@ -18,12 +18,12 @@ import diffusers
 import torch
 from diffusers import DDIMScheduler, DiTTransformer2DModel
 
+from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.mode_reading import ModeReading
+from flowscope.instruments.sync.outcomes import pair_sampler
+from flowscope.models.denoiser import Denoiser, denoiser_of
+from flowscope.models.loading import load
 from flowscope.records import Manifest, Run
-from flowscope.runs.config import SyncConfig
-from flowscope.runs.denoiser import Denoiser, denoiser_of
-from flowscope.runs.loading import load
-from flowscope.runs.mode_reading import ModeReading
-from flowscope.runs.outcomes import pair_sampler
 
 
 def built(options: argparse.Namespace) -> Denoiser:

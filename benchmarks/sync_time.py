@@ -9,23 +9,23 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.audit_time import Stages
 from benchmarks.machine import described
-from flowscope.runs import SyncConfig, sync_of
+from flowscope.lab import engine, registry
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def timed(command: str, config: type[Any], job: Callable[..., Any], sizes: Sequence[str]) -> None:
+def timed(command: str, sizes: Sequence[str]) -> None:
     """Run a command as if it had no arguments, write its report, keep where the time went."""
     with tempfile.TemporaryDirectory() as folder:
         stages, start = Stages(), time.perf_counter()
-        settings = config.resolved({"out": folder})
-        found = job(settings, stages)
+        instrument = registry.instrument(command)
+        settings = instrument.config.resolved({"out": folder})
+        found = engine.run(instrument, settings, progress=stages)
         stages("report", 0, 1)
         found.report()
         stages.end()
@@ -44,4 +44,4 @@ def timed(command: str, config: type[Any], job: Callable[..., Any], sizes: Seque
 
 
 if __name__ == "__main__":
-    timed("sync", SyncConfig, sync_of, ("pairs", "steps", "couplings"))
+    timed("sync", ("pairs", "steps", "couplings"))

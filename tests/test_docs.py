@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -18,12 +18,9 @@ PACKAGE = Path("src", "flowscope")
 RESOLVE_STUDIES = """
 import json
 import flowscope
-from flowscope.runs import DiffusionAttention, SynchronizationGap, TrackI, TrackT, study_file
+from flowscope.lab.registry import studies
 
-titles = {}
-for config in (DiffusionAttention, SynchronizationGap, TrackI, TrackT):
-    study = config.model_fields["study"].default
-    titles[study] = config.resolved({}, [], study_file(study)).title
+titles = {name: study.resolved({}).title for name, study in studies().items()}
 print(json.dumps({"file": flowscope.__file__, "titles": titles}))
 """
 

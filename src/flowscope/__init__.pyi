@@ -9,12 +9,14 @@ from torch import Tensor
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
 from flowscope.instruments.audit.result import Audit
 from flowscope.instruments.heads.result import Heads
+from flowscope.instruments.image.models import MixtureModel
 from flowscope.instruments.image.result import Image
 from flowscope.instruments.sync.result import Sync
 from flowscope.lab.progress import Progress
 from flowscope.lab.study import Reproduction, reproduce
 from flowscope.levers import couple
-from flowscope.runs import Loaded, MixtureModel, doctor, load
+from flowscope.models.doctor import doctor
+from flowscope.models.loading import Loaded, load
 from flowscope.tap import Tap
 
 __version__: str

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.runs.conftest import folders, tokenizer  # noqa: F401
 from typer.testing import CliRunner
 
 from flowscope.cli import app
@@ -21,7 +20,7 @@ def _run(*arguments, **options):
     return CliRunner().invoke(app, list(arguments), **options)
 
 
-def test_doctor_json_is_one_document_alone_on_stdout(folders):  # noqa: F811
+def test_doctor_json_is_one_document_alone_on_stdout(folders):
     result = _run("doctor", str(folders("gpt2")), "--json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)
@@ -32,7 +31,7 @@ def test_doctor_json_is_one_document_alone_on_stdout(folders):  # noqa: F811
     assert document["cannot"] == []
 
 
-def test_a_refused_model_exits_with_one_and_says_why(folders):  # noqa: F811
+def test_a_refused_model_exits_with_one_and_says_why(folders):
     result = _run("doctor", str(folders("bloom")), "--json")
     assert result.exit_code == 1
     (obstacle,) = json.loads(result.stdout)["cannot"]
@@ -40,7 +39,7 @@ def test_a_refused_model_exits_with_one_and_says_why(folders):  # noqa: F811
     assert "BloomAttention" in obstacle["because"]
 
 
-def test_a_table_fits_eighty_columns(folders):  # noqa: F811
+def test_a_table_fits_eighty_columns(folders):
     for name in ("t5", "bert", "gptj"):
         result = _run("doctor", str(folders(name)), env={"COLUMNS": "80"})
         assert max(len(line) for line in result.stdout.splitlines()) <= 80
@@ -61,7 +60,7 @@ def test_an_error_under_json_is_a_document():
     assert json.loads(result.stdout)["kind"] == "LoadError"
 
 
-def test_settings_can_be_overridden_and_misspellings_are_corrected(folders):  # noqa: F811
+def test_settings_can_be_overridden_and_misspellings_are_corrected(folders):
     folder = str(folders("llama"))
     result = _run(
         "doctor", folder, "--json", "--set", "dtype=bfloat16", "--set", "blocks=model.layers"
@@ -76,13 +75,13 @@ def test_settings_can_be_overridden_and_misspellings_are_corrected(folders):  # 
     ("setting", "words"),
     [("dtype", "takes name=value"), ("dtype=int8", "floating-point type"), ("blocks=3", "wrong")],
 )
-def test_bad_settings_get_a_sentence(setting, words, folders):  # noqa: F811
+def test_bad_settings_get_a_sentence(setting, words, folders):
     result = _run("doctor", str(folders("llama")), "--set", setting)
     assert result.exit_code == 1
     assert words in " ".join(result.stderr.split())
 
 
-def test_settings_come_from_a_file_too(folders, tmp_path):  # noqa: F811
+def test_settings_come_from_a_file_too(folders, tmp_path):
     file = tmp_path / "settings.yaml"
     file.write_text("dtype: bfloat16\nblocks: model.layers\n")
     result = _run("doctor", str(folders("llama")), "--json", "--config", str(file))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from tests.runs.synthetic_pipelines import pixel_folder, unet
+from tests.models.synthetic_pipelines import pixel_folder, unet
 from typer.testing import CliRunner
 
 from flowscope.cli import app

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from rich.cells import cell_len
-from tests.runs.synthetic_pipelines import pixel_folder, unet
+from tests.models.synthetic_pipelines import pixel_folder, unet
 from typer.testing import CliRunner
 
 from flowscope.cli import app

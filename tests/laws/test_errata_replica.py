@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
+from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.probes.block_callable import live_block
 from flowscope.replica import (
@@ -21,7 +22,6 @@ from flowscope.replica import (
     split_half_gap,
     stacked_gram,
 )
-from flowscope.runs import load
 
 TOKENS, WIDTH = 5, 6
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 from torch import nn
 
 from flowscope import Tap

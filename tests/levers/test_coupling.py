@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
-from tests import models
+from tests import networks as models
 from torch import nn
 
 from flowscope import Tap

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from flowscope.errors import LoadError
+from flowscope.models.loading import load
+from flowscope.models.prompts import packaged_texts
 from flowscope.nets import bundled, bundled_models, bundled_path
-from flowscope.runs import load
-from flowscope.runs.batches import packaged_texts
 
 
 def test_the_bundled_language_model_is_listed_and_intact():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 
 from flowscope.probes.chains import head_logits
 from flowscope.records import Unavailable

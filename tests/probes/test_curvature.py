@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose, assert_array_equal
-from tests import models
+from tests import networks as models
 from torch import nn
 
 from flowscope import Tap

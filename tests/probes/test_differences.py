@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tests.runs.synthetic_pipelines import SIDE, dit
+from tests.models.synthetic_pipelines import SIDE, dit
 
 from flowscope.errors import InvalidInputError
 from flowscope.probes import DifferenceProbe

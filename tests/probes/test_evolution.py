@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
-from tests import models
+from tests import networks as models
 
 from flowscope import Tap
 from flowscope.errors import TapError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
-from tests import models
+from tests import networks as models
 
 from flowscope import Tap
 from flowscope.probes import LogitReadout, PathProbe, Rows

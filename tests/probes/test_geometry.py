@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 
 from flowscope.markov import QUANTITIES
 from flowscope.probes import GeometryProbe

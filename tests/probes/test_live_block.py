@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tests import models
+from tests import networks as models
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError

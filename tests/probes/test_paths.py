@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 from torch.testing import assert_close
 
 from flowscope import Tap

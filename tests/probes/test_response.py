@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 
 from flowscope import Tap
 from flowscope.errors import InvalidInputError

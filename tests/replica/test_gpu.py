@@ -3,7 +3,7 @@
 import diffusers
 import pytest
 import torch
-from tests.runs.synthetic_pipelines import dit, pooled
+from tests.models.synthetic_pipelines import dit, pooled
 
 import flowscope as fs
 from flowscope.levers import couple

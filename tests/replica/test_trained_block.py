@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from flowscope.levers import couple
+from flowscope.models.denoiser import denoiser_of
+from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.probes.block_callable import live_block
 from flowscope.replica import Propagator
-from flowscope.runs import load
-from flowscope.runs.denoiser import denoiser_of
 
 COUPLINGS = (0.0, 0.3, 1.0)
 STEPS, REACHED = 10, 5

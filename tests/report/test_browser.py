@@ -4,12 +4,12 @@ import os
 import shutil
 
 import pytest
-from tests.report.synthetic import HOSTILE, write_run
-from tests.report.synthetic_geometry import LAYERS, SILENT, write_geometry
+from tests.instruments.audit.synthetic import HOSTILE, write_run
+from tests.instruments.heads.synthetic_geometry import LAYERS, SILENT, write_geometry
 
+from flowscope.instruments.audit.page import PAGE
+from flowscope.instruments.heads.page import PAGE as HEADS
 from flowscope.report import report_html
-from flowscope.report.audit_page import PAGE
-from flowscope.report.heads_page import PAGE as HEADS
 
 ARGUMENTS = [
     "--headless",

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.synthetic import NASTY
+from tests.instruments.audit.synthetic import NASTY
 
 from flowscope.report.escaping import (
     hover,

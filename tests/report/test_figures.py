@@ -8,21 +8,21 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from tests.report.synthetic import HOSTILE, LAYERS, PROMPTS, write_run
+from tests.instruments.audit.synthetic import HOSTILE, LAYERS, PROMPTS, write_run
 
-from flowscope.records import Unavailable
-from flowscope.report import (
+from flowscope.instruments.audit.figures import (
     curvature_figures,
     depth_figures,
     head_figures,
     simplex_figures,
-    theme,
 )
-from flowscope.report.audit_page import PAGE
+from flowscope.instruments.audit.figures.spans import spans
+from flowscope.instruments.audit.figures.token_map import MOST_CELLS, token_data
+from flowscope.instruments.audit.page import PAGE
+from flowscope.records import Unavailable
+from flowscope.report import theme
 from flowscope.report.escaping import json_island
 from flowscope.report.source import read_source
-from flowscope.report.spans import spans
-from flowscope.report.token_map import MOST_CELLS, token_data
 
 FIGURES = {
     "variation": depth_figures.variation,

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
-from tests.report.synthetic import HOSTILE, write_run
+from tests.instruments.audit.synthetic import HOSTILE, write_run
 
 from flowscope.errors import RecordError
+from flowscope.instruments.audit.page import PAGE
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.report import render, report_html
-from flowscope.report.audit_page import PAGE
 from flowscope.report.escaping import html_text, script_hash
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}

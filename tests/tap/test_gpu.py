@@ -4,7 +4,7 @@ import gc
 
 import pytest
 import torch
-from tests import models
+from tests import networks as models
 
 from flowscope import Tap
 

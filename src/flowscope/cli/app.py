@@ -118,7 +118,7 @@ def _add_command(
 
 def _examined(settings: DoctorConfig) -> _Outcome:
     with starting():
-        from flowscope.runs import examined
+        from flowscope.models.doctor import examined
     examination = examined(settings)
     return _Outcome(
         document=examination.to_json(),
@@ -272,7 +272,7 @@ def models() -> None:
     """List the models that ship with flowscope."""
 
     def command() -> _Outcome:
-        from flowscope.runs import bundled_models
+        from flowscope.nets import bundled_models
 
         bundled = bundled_models()
         lines = [

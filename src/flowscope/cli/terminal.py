@@ -22,7 +22,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from flowscope.lab.compare import Comparison
     from flowscope.lab.config import Config
-    from flowscope.runs import Examination
+    from flowscope.models.doctor import Examination
 
 __all__ = [
     "print_claims",

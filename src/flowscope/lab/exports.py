@@ -1,18 +1,18 @@
 """Names of ``import flowscope`` and the modules that define them; nothing is imported here."""
 
-from flowscope.lab.registry import instrument_names
+from flowscope.lab.registry import instrument_exports, instrument_names
 
 __all__ = ["HOMES", "PACKAGES", "exported_names", "result_names"]
 
 HOMES = {
-    "Loaded": "flowscope.runs",
-    "MixtureModel": "flowscope.runs",
+    "Loaded": "flowscope.models.loading",
     "Reproduction": "flowscope.lab.study",
     "Tap": "flowscope.tap",
     "couple": "flowscope.levers",
-    "doctor": "flowscope.runs",
-    "load": "flowscope.runs",
+    "doctor": "flowscope.models.doctor",
+    "load": "flowscope.models.loading",
     "reproduce": "flowscope.lab.study",
+    **instrument_exports(),
 }
 PACKAGES = (
     "flows",

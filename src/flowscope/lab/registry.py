@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "instrument",
+    "instrument_exports",
     "instrument_names",
     "instrument_of",
     "instrument_of_study",
@@ -43,6 +44,12 @@ def instrument_names() -> tuple[str, ...]:
     if twice:
         raise InvalidInputError(f"Two instruments are named {twice[0]!r}; a name must be unique.")
     return names
+
+
+def instrument_exports() -> Mapping[str, str]:
+    """Public names of ``flowscope`` that belong to one instrument, and the modules they are in."""
+    exports: Mapping[str, str] = import_module(_HOME).EXPORTS
+    return exports
 
 
 def instrument(name: str) -> Instrument:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowscope.evidence import judge_locking, judge_variation, not_measured
+from flowscope.evidence import not_measured
 from flowscope.instruments.audit.claims import LOCKING, VARIATION
+from flowscope.instruments.audit.variation_rule import judge_locking, judge_variation
 from flowscope.lab.claim import Abstention
 from flowscope.records import Unavailable, Verdict
 

@@ -7,21 +7,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence import SegmentEvidence, resampled_counts
+from flowscope.evidence import resampled_counts
 from flowscope.evidence.bootstrap import Counts
 from flowscope.flows import Segment, segments_of
+from flowscope.instruments.audit import summary
+from flowscope.instruments.audit.contraction_stage import ContractionStage
+from flowscope.instruments.audit.depth_pass import Measured, Sampling, measured
+from flowscope.instruments.audit.flow_stage import FlowStage
+from flowscope.instruments.audit.paths import Paths
+from flowscope.instruments.audit.rotation_stage import RotationStage
+from flowscope.instruments.audit.second_look import SecondLook, second_look
 from flowscope.instruments.audit.subject import AuditBench
+from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.models.loading import Loaded
+from flowscope.models.prompts import Prompts, batches_of
+from flowscope.models.twin import fresh_twin
 from flowscope.records import Run, Unavailable
-from flowscope.runs import summary
-from flowscope.runs.batches import Prompts, batches_of
-from flowscope.runs.contraction_stage import ContractionStage
-from flowscope.runs.flow_stage import FlowStage
-from flowscope.runs.loading import Loaded
-from flowscope.runs.measuring import Measured, Sampling, measured
-from flowscope.runs.paths import Paths
-from flowscope.runs.rotation_stage import RotationStage
-from flowscope.runs.second_look import SecondLook, second_look
-from flowscope.runs.twin import fresh_twin
 
 __all__ = ["Depth", "contraction", "depth", "flow", "rotation"]
 

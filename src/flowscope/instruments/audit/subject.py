@@ -10,11 +10,11 @@ from torch import nn
 
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.bench import Bench, Subject
+from flowscope.models.loading import Loaded
+from flowscope.models.preparation import chosen_texts, loaded_model
+from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of
+from flowscope.models.twin import refuse_broken_weights
 from flowscope.records import Unavailable
-from flowscope.runs.batches import Batch, Prompts, batches_of, prompts_of
-from flowscope.runs.loading import Loaded
-from flowscope.runs.preparation import chosen_texts, loaded_model
-from flowscope.runs.twin import refuse_broken_weights
 
 __all__ = ["AuditBench", "AuditSubject", "prepare"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowscope.evidence import judge_irreversibility
 from flowscope.instruments.heads.claims import DIRECTED, TRAINED
+from flowscope.instruments.heads.irreversibility_rule import judge_irreversibility
+from flowscope.instruments.heads.tables import irreversibility as read_irreversibility
 from flowscope.records import Verdict
-from flowscope.runs.head_tables import irreversibility as read_irreversibility
 
 if TYPE_CHECKING:
     from flowscope.instruments.heads.measuring import Geometry, HeadsBench

@@ -9,20 +9,21 @@ from typing import Any
 import pandas as pd
 import torch
 
-from flowscope.evidence import Reference, resampled_counts
+from flowscope.evidence import resampled_counts
 from flowscope.evidence.bootstrap import Counts
 from flowscope.instruments.heads.config import HeadsConfig
+from flowscope.instruments.heads.dials import Dial, dial_table
+from flowscope.instruments.heads.irreversibility_rule import Reference
+from flowscope.instruments.heads.reading import HeadReading, read_heads
 from flowscope.instruments.heads.subject import HeadsSubject
+from flowscope.instruments.heads.tables import geometry_table, with_weight_ratios
 from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention
+from flowscope.models.loading import Loaded
+from flowscope.models.twin import fresh_twin
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
 from flowscope.records import Run, Unavailable
-from flowscope.runs.dials import Dial, dial_table
-from flowscope.runs.head_reading import HeadReading, read_heads
-from flowscope.runs.head_tables import geometry_table, with_weight_ratios
-from flowscope.runs.loading import Loaded
-from flowscope.runs.twin import fresh_twin
 
 __all__ = ["Geometry", "geometry", "sentence_portrait", "turned_dials"]
 

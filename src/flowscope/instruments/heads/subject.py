@@ -8,10 +8,10 @@ from typing import Any
 
 from flowscope.instruments.heads.config import HeadsConfig
 from flowscope.lab.bench import Subject
-from flowscope.runs.loading import Loaded
-from flowscope.runs.material import Material, material_of
-from flowscope.runs.preparation import loaded_model
-from flowscope.runs.twin import refuse_broken_weights
+from flowscope.models.loading import Loaded
+from flowscope.models.material import Material, material_of
+from flowscope.models.preparation import loaded_model
+from flowscope.models.twin import refuse_broken_weights
 
 __all__ = ["HeadsSubject", "prepare"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowscope.evidence import judge_gradient, judge_order, judge_parity
 from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
 from flowscope.instruments.image.names import DECIDING
+from flowscope.instruments.image.rules import judge_gradient, judge_order, judge_parity
 from flowscope.lab.claim import Abstention
 from flowscope.records import Verdict
 

@@ -5,31 +5,27 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from flowscope.instruments.image.config import ImageConfig
-from flowscope.instruments.image.names import PREDICTION
-from flowscope.instruments.image.subject import ImageSubject
-from flowscope.lab.bench import Bench
-from flowscope.lab.claim import Abstention
-from flowscope.lab.progress import Counter
-from flowscope.records import Measurement, Unavailable
-from flowscope.runs.image_classes import (
+from flowscope.instruments.image.classes import (
     information_of,
     information_passes,
     turn_passes,
     turns_of,
 )
-from flowscope.runs.image_family import FamilyRuns, family_passes, family_runs
-from flowscope.runs.image_models import ImageModel, LearnedModel, refuse_other_prediction
-from flowscope.runs.image_paths import (
+from flowscope.instruments.image.config import ImageConfig
+from flowscope.instruments.image.family import FamilyRuns, family_passes, family_runs
+from flowscope.instruments.image.models import ImageModel, LearnedModel, refuse_other_prediction
+from flowscope.instruments.image.names import PREDICTION
+from flowscope.instruments.image.paths import (
     PathRuns,
     path_passes,
     path_runs,
     principal_axes_of,
     rotation_windows,
 )
-from flowscope.runs.image_rotation import rotation_table
-from flowscope.runs.image_stage import ImageStage
-from flowscope.runs.image_tables import (
+from flowscope.instruments.image.rotation import rotation_table
+from flowscope.instruments.image.stage import ImageStage
+from flowscope.instruments.image.subject import ImageSubject
+from flowscope.instruments.image.tables import (
     family_table,
     information_table,
     parity_of,
@@ -38,6 +34,10 @@ from flowscope.runs.image_tables import (
     uturn_table,
     weak_error_tables,
 )
+from flowscope.lab.bench import Bench
+from flowscope.lab.claim import Abstention
+from flowscope.lab.progress import Counter
+from flowscope.records import Measurement, Unavailable
 
 __all__ = ["family", "information", "paths", "prediction", "rotation", "uturn"]
 

@@ -14,15 +14,15 @@ import torch
 
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.image.config import ImageConfig
+from flowscope.instruments.image.models import ImageModel, LearnedModel, MixtureModel
 from flowscope.lab.bench import Subject
+from flowscope.models.denoiser import denoiser_of, image_shape
+from flowscope.models.denoiser_loading import loaded_denoiser
+from flowscope.models.denoiser_marks import denoiser_marks
+from flowscope.models.readers import Reader, reader_mark, reader_of
+from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable, library_versions
-from flowscope.runs.denoiser import denoiser_of, image_shape
-from flowscope.runs.denoiser_loading import loaded_denoiser
-from flowscope.runs.denoiser_marks import denoiser_marks
-from flowscope.runs.image_models import ImageModel, LearnedModel, MixtureModel
-from flowscope.runs.image_readers import Reader, reader_mark, reader_of
-from flowscope.runs.twin import refuse_broken_weights
 
 __all__ = ["ImageSubject", "prepare"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowscope.evidence import judge_commitment_order, judge_internal_gap
 from flowscope.instruments.sync.claims import GAP, ORDER
+from flowscope.instruments.sync.rules import judge_commitment_order, judge_internal_gap
 from flowscope.records import Verdict
 
 if TYPE_CHECKING:

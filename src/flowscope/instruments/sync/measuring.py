@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.mode_reading import ModeReading
+from flowscope.instruments.sync.outcomes import Outcomes, strip
+from flowscope.instruments.sync.propagation import Propagation
 from flowscope.instruments.sync.subject import SyncSubject
-from flowscope.lab.bench import Bench
-from flowscope.lab.claim import Abstention
-from flowscope.probes import Arrays
-from flowscope.records import Unavailable
-from flowscope.runs.mode_reading import ModeReading
-from flowscope.runs.outcomes import Outcomes, strip
-from flowscope.runs.propagation import Propagation
-from flowscope.runs.sync_tables import (
+from flowscope.instruments.sync.tables import (
     Times,
     agreement_table,
     commitment_table,
@@ -22,6 +18,10 @@ from flowscope.runs.sync_tables import (
     gap_table,
     internal_gap_table,
 )
+from flowscope.lab.bench import Bench
+from flowscope.lab.claim import Abstention
+from flowscope.probes import Arrays
+from flowscope.records import Unavailable
 
 __all__ = ["commitment", "modes", "propagation"]
 

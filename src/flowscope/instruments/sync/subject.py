@@ -10,13 +10,13 @@ from typing import Any
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.lab.bench import Subject
+from flowscope.models.denoiser import Denoiser, denoiser_of, image_shape
+from flowscope.models.denoiser_loading import loaded_denoiser
+from flowscope.models.denoiser_marks import denoiser_marks
+from flowscope.models.encoders import Encoder, encoder_mark, encoder_of
+from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable
-from flowscope.runs.denoiser import Denoiser, denoiser_of, image_shape
-from flowscope.runs.denoiser_loading import loaded_denoiser
-from flowscope.runs.denoiser_marks import denoiser_marks
-from flowscope.runs.encoders import Encoder, encoder_mark, encoder_of
-from flowscope.runs.twin import refuse_broken_weights
 
 __all__ = ["SyncSubject", "prepare"]
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pandas as pd
 
 from flowscope.evidence import resampled_counts
+from flowscope.instruments.audit.flow_stage import AHEAD
+from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.track_t import TrackT
+from flowscope.instruments.audit.track_t.bridge_reading import (
+    bridge_control,
+    bridge_reading,
+    central,
+)
+from flowscope.instruments.audit.track_t.calibration import calibration
+from flowscope.instruments.audit.track_t.identification import identification_table
+from flowscope.models.prompts import batches_of
 from flowscope.records import Unavailable
-from flowscope.runs.batches import batches_of
-from flowscope.runs.bridge_reading import bridge_control, bridge_reading, central
-from flowscope.runs.calibration import calibration
-from flowscope.runs.flow_stage import AHEAD
-from flowscope.runs.identification import identification_table
-from flowscope.runs.paths import Paths, following_tokens, sampled_paths
 
 __all__ = ["bridge", "identification", "output_temperature"]
 

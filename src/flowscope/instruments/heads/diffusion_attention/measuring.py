@@ -9,8 +9,8 @@ import torch
 from flowscope.errors import UnsupportedModelError
 from flowscope.instruments.heads.diffusion_attention import DiffusionAttention
 from flowscope.instruments.heads.measuring import HeadsBench
+from flowscope.models.material import material_of
 from flowscope.probes.regime_probe import STATISTICS, RegimeProbe
-from flowscope.runs.material import material_of
 from flowscope.tap import AttentionCall, Chain, Tap
 
 __all__ = ["identities"]

@@ -1,0 +1,131 @@
+"""The contraction stage of an audit: curvature, its sweeps and the output path."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+from torch import nn
+
+from flowscope.evidence import Counts, not_measured
+from flowscope.flows import Segment
+from flowscope.instruments.audit.claims import CONTRACTION
+from flowscope.instruments.audit.config import AuditConfig
+from flowscope.instruments.audit.contraction import (
+    contraction_of,
+    curvature_table,
+    evi_share,
+    evi_table,
+    response_table,
+)
+from flowscope.instruments.audit.contraction_rule import judge_curvature
+from flowscope.instruments.audit.sweeps import evolution, responses
+from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.models.prompts import Batch
+from flowscope.probes import Arrays, Setting
+from flowscope.records import Measurement, Unavailable, Verdict
+
+__all__ = ["ContractionStage"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ContractionStage:
+    """What the verdict on contraction needs of an audit on its way.
+
+    Attributes
+    ----------
+    model, config
+        What is audited, and how.
+    counts, few_counts
+        Resampled prompts: all of them, and the few that sweeps and output path are read on.
+    few_batches
+        Those few, anew at every call.
+    put, note, progress
+        Takes a table by its name; takes a measurement; is told (stage, done, total).
+    """
+
+    model: nn.Module
+    config: AuditConfig
+    counts: Counts
+    few_counts: Counts
+    few_batches: Callable[[], Iterable[Batch]]
+    put: Callable[[str, pd.DataFrame], None]
+    note: Callable[[Measurement], None]
+    progress: Callable[[str, int, int], None]
+
+    def verdict(
+        self, curved: Arrays | Unavailable, fresh: Arrays | Unavailable, path: str = ""
+    ) -> Verdict:
+        """Curvature of every head, how it answers to the sweeps, and the verdict.
+
+        Parameters
+        ----------
+        curved, fresh
+            Arrays of the model and of its random-weights twin.
+        path
+            What `output_path` had to say, to stand behind the reason.
+        """
+        if isinstance(curved, Unavailable):
+            return not_measured(CONTRACTION, curved.reason)
+        table = curvature_table(curved, fresh, self.counts)
+        self.put("curvature", table)
+        if (table["status"] == "ok").any():
+            self._sweep(curved, table)
+        seed, prompts = self.config.seed, self.counts.shape[1]
+        told = contraction_of(curved, table, self.counts, prompts=prompts, seed=seed)
+        verdict = judge_curvature(
+            told.kappa,
+            told.null,
+            told.effect,
+            claim=CONTRACTION,
+            heads=told.heads,
+            abstained=told.abstained,
+            random_weights=told.random_weights,
+        )
+        return replace(verdict, because=verdict.because + path)
+
+    def _sweep(self, curved: Arrays, heads: pd.DataFrame) -> None:
+        config = self.config
+        settings = [Setting(kind="temperature", value=v) for v in config.temperatures if v != 1]
+        settings += [Setting(kind="key_norm", value=v) for v in config.key_norms if v != 1]
+        found = responses(
+            self.model,
+            self.few_batches,
+            settings,
+            pairs=config.curvature_pairs,
+            advance=lambda done, total: self.progress("sweeps", done, total),
+        )
+        if settings and not isinstance(found, Unavailable):
+            few = curved["curvature_prompt"] < self.few_counts.shape[1]
+            base = {name: values[few] for name, values in curved.items()}
+            swept = dict(zip(settings, found, strict=True))
+            self.put("curvature_response", response_table(base, swept, heads, self.few_counts))
+
+    def output_path(self, evidence: Sequence[SegmentEvidence], segments: Sequence[Segment]) -> str:
+        """The inequality along the output path; returns what a verdict may say about it."""
+        config = self.config
+        self.progress("output path", 0, 1)
+        found = evolution(
+            self.model,
+            self.few_batches(),
+            segments,
+            positions=config.evi_positions,
+            top=config.evi_top,
+        )
+        self.progress("output path", 1, 1)
+        if isinstance(found, Unavailable):
+            self.no_output_path(found.reason)
+            return ""
+        table = evi_table(found, evidence, self.few_counts)
+        self.put("evi", table)
+        share, null = evi_share(found, table, self.few_counts, config.seed)
+        self.note(share)
+        self.note(null)
+        if share.status != "ok":
+            return ""
+        beside = f" (shuffled: {float(null.numbers()):.0%})" if null.status == "ok" else ""
+        told = f"{float(share.numbers()):.0%} of the steps of the output path satisfy the EVI"
+        return f"; {told}{beside}"
+
+    def no_output_path(self, reason: str) -> None:
+        """Record that there is no output path to read, and why."""
+        self.note(Measurement.abstained("EVI", reason))

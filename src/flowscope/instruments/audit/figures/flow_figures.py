@@ -1,0 +1,275 @@
+"""Figures of P1: forecasts by a fitted flow, bounds on a step, the budget, the last layers.
+
+Each function takes the tables and returns a plotly figure as plain data, or why there is none.
+"""
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pandas as pd
+
+from flowscope.instruments.audit.figures.spans import shading, spans
+from flowscope.records import Unavailable
+from flowscope.report import theme
+from flowscope.report.escaping import hover
+from flowscope.report.numerals import bounds, numeral, percent
+from flowscope.report.source import Source, column, words
+from flowscope.report.theme import Picture
+from flowscope.report.traces import Style, band, curve, extent, upright
+
+__all__ = [
+    "BOUNDS",
+    "FORECASTS",
+    "VACUOUS",
+    "budget",
+    "budget_points",
+    "depth_loss",
+    "forecast",
+    "forecast_parts",
+    "free_layers",
+    "overlay",
+    "with_gaps",
+]
+
+FORECASTS: dict[str, Style] = {
+    "flow": ("flow, fitted on other prompts", theme.BLUE, "solid"),
+    "persistence": ("nothing moves (persistence)", theme.VERMILION, "dash"),
+    "floor": ("the true coordinates (floor)", theme.GREEN, "dot"),
+    "line": ("straight line that knows the end", "#7b8791", "solid"),
+}
+"""Forecasts that are drawn: their name, colour and dash."""
+
+BOUNDS: dict[str, Style] = {
+    "tv": ("measured movement", theme.BLUE, "solid"),
+    "first_order": ("movement to first order", theme.GREEN, "dot"),
+    "restricted": ("restricted bound", theme.VERMILION, "dash"),
+    "budget": ("drift budget", theme.INK, "solid"),
+}
+"""Columns of the table ``overlay`` that are drawn: their name, colour and dash."""
+
+VACUOUS = 0.99
+"""A bound on a total variation that lies above this says nothing."""
+
+_MOST_POINTS = 2000
+_GAP = pd.DataFrame({"layer": [math.nan]})
+
+
+def forecast_parts(source: Source, horizon: str, name: str) -> list[pd.DataFrame]:
+    """Rows of one forecast and horizon (``"onward"``, ``"one layer"``), one table per segment."""
+    frame = source.table("adequacy", "layer", "horizon", "forecast", "tv")
+    if isinstance(frame, Unavailable):
+        return []
+    asked = zip(words(frame, "horizon"), words(frame, "forecast"), strict=True)
+    own = frame[[pair == (horizon, name) for pair in asked]]
+    firsts = column(own, "first_layer")
+    parts = [
+        own[[other == first for other in firsts]].sort_values("layer", kind="stable")
+        for first in sorted({first for first in firsts if math.isfinite(first)})
+    ]
+    return [part for part in parts if any(map(math.isfinite, column(part, "tv")))]
+
+
+def forecast(source: Source, horizon: str) -> Picture | Unavailable:
+    """Total variation between forecast and model at each layer, segment by segment."""
+    frame = source.table("adequacy", "layer", "horizon", "forecast", "tv")
+    if isinstance(frame, Unavailable):
+        return frame
+    traces: list[Picture] = []
+    for name, style in reversed(FORECASTS.items()):
+        parts = forecast_parts(source, horizon, name)
+        if name == "flow":
+            for part in parts:
+                layers, low, high = (column(part, end) for end in ("layer", "low", "high"))
+                traces += band(layers, low, high, style[1])
+        if parts:
+            joined = pd.concat([piece for part in parts for piece in (part, _GAP)][:-1])
+            notes = _forecast_notes(joined, style[0])
+            traces.append(curve(column(joined, "layer"), column(joined, "tv"), style, notes))
+    if not traces:
+        return Unavailable(f"the table “adequacy” holds no forecast of the horizon “{horizon}”")
+    places = [place for trace in traces for place in trace["x"]]
+    x = theme.axis("layer", showgrid=False, range=extent(places))
+    y = theme.axis("total variation from the model", rangemode="tozero")
+    return {"data": traces, "layout": theme.layout(x, y, 340, shapes=shading(spans(source)))}
+
+
+def _forecast_notes(frame: pd.DataFrame, label: str) -> list[str]:
+    parts = ("layer", "tv", "low", "high", "skill", "skill_low", "skill_high", "tokens")
+    rows = zip(*(column(frame, part) for part in parts), strict=True)
+    return [
+        hover(
+            [
+                f"{label}, layer {layer:g}",
+                f"total variation {numeral(tv)} {bounds(low, high)}",
+                f"skill over persistence {numeral(skill)} {bounds(worse, better)}",
+                f"{numeral(tokens, 6)} tokens",
+            ]
+        )
+        for layer, tv, low, high, skill, worse, better, tokens in rows
+    ]
+
+
+def overlay(source: Source) -> Picture | Unavailable:
+    """Movement of each layer beside its first order and two bounds; above .99 a bound is empty."""
+    frame = source.table("overlay", "layer", "tv")
+    if isinstance(frame, Unavailable):
+        return frame
+    frame = with_gaps(frame.sort_values("layer", kind="stable"))
+    layers = column(frame, "layer")
+    shares = {
+        name: column(frame, f"{name}_informative") if f"{name}_informative" in frame else None
+        for name in BOUNDS
+    }
+    traces = []
+    for name, style in reversed(BOUNDS.items()):
+        values, told = column(frame, name), shares[name]
+        if any(map(math.isfinite, values)):
+            notes = [
+                hover(
+                    [f"{style[0]}, layer {layer:g}", f"median {numeral(value)}"]
+                    + ([f"below .99 for {percent(told[k])} of tokens"] if told else [])
+                )
+                for k, (layer, value) in enumerate(zip(layers, values, strict=True))
+            ]
+            traces.append(curve(layers, values, style, notes))
+    if not traces:
+        return Unavailable("the table “overlay” holds no number")
+    shapes = [*shading(spans(source)), _across(VACUOUS)]
+    x = theme.axis("layer", showgrid=False, range=extent(layers))
+    y = theme.axis("total variation of one layer", range=[0, _top(traces, 1.06)])
+    return {"data": traces, "layout": theme.layout(x, y, 340, shapes=shapes)}
+
+
+def with_gaps(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with an empty one wherever layers are left out between two."""
+    layers = column(frame, "layer")
+    starts = [k for k in range(1, len(layers)) if layers[k] > layers[k - 1] + 1]
+    ends = [0, *starts, len(layers)]
+    pieces = [frame.iloc[a:b] for a, b in pairwise(ends)]
+    return pd.concat([part for piece in pieces for part in (piece, _GAP)][:-1])
+
+
+def _across(level: float) -> Picture:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": level,
+        "y1": level,
+        "line": {"color": theme.MUTED, "width": 1, "dash": "dot"},
+    }
+
+
+def _top(traces: Iterable[Picture], least: float) -> float:
+    known: list[float] = [y for trace in traces for y in trace["y"] if math.isfinite(y)]
+    return max([least, *(1.06 * y for y in known)])
+
+
+def budget_points(frame: pd.DataFrame) -> pd.DataFrame:
+    """Tokens with an error and a budget, evenly thinned to what a page can draw."""
+    pairs = zip(column(frame, "budget"), column(frame, "error"), strict=True)
+    kept = frame[[all(map(math.isfinite, pair)) for pair in pairs]]
+    return kept.iloc[:: max(1, -(-len(kept) // _MOST_POINTS))]
+
+
+def budget(source: Source) -> Picture | Unavailable:
+    """Worst error of each token's forecast against its budget Ξ, with the diagonal."""
+    frame = source.table("budget", "error", "budget")
+    if isinstance(frame, Unavailable):
+        return frame
+    points = budget_points(frame)
+    if points.empty:
+        return Unavailable("the table “budget” holds no number")
+    allowed, error = column(points, "budget"), column(points, "error")
+    prompts = words(points, "prompt")
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": allowed,
+        "y": error,
+        "marker": {"size": 5, "color": theme.faded(theme.BLUE, 0.4)},
+        "hovertext": [
+            hover([f"prompt {prompt}", f"budget Ξ {numeral(xi)}", f"worst error {numeral(e)}"])
+            for prompt, xi, e in zip(prompts, allowed, error, strict=True)
+        ],
+        "hoverinfo": "text",
+    }
+    right, top = 1.05 * max(allowed), 1.05 * max(error)
+    end = min(right, top)
+    style = ("error = budget", theme.VERMILION, "dash")
+    line = curve([0.0, end], [0.0, end], style, [hover(["error = budget"])] * 2)
+    x = theme.axis("budget Ξ", range=[0, right or 1])
+    y = theme.axis("worst error (total variation)", range=[0, top or 1])
+    return {"data": [dots, line], "layout": theme.layout(x, y, 340)}
+
+
+def free_layers(frame: pd.DataFrame) -> float:
+    """Most layers that can be removed without a loss that can be told; NaN if not recorded."""
+    pairs = zip(column(frame, "removed"), words(frame, "free"), strict=True)
+    return max((k for k, free in pairs if free == "True" and math.isfinite(k)), default=math.nan)
+
+
+def depth_loss(source: Source) -> Picture | Unavailable:
+    """Rise of the loss as the last layers are removed, above the mobility that was left there."""
+    frame = source.table("depth_loss", "removed", "increase")
+    if isinstance(frame, Unavailable):
+        return frame
+    removed, free = column(frame, "removed"), free_layers(frame)
+    if not any(map(math.isfinite, removed)):
+        return Unavailable("the column removed of the table “depth_loss” holds no number")
+    traces = [
+        *_loss_panel(frame, "increase", ("rise of the loss", theme.BLUE, "solid"), "y"),
+        *_loss_panel(frame, "mobility", ("mobility left", theme.GREEN, "dash"), "y2"),
+    ]
+    marks = [upright(free)] if math.isfinite(free) else []
+    known = [place for place in removed if math.isfinite(place)]
+    x = theme.axis("layers removed from the end", showgrid=False, anchor="y2")
+    x["range"] = extent(known)
+    above = theme.axis("rise of loss (nats)", domain=[0.42, 1])
+    below = theme.axis("mobility left", domain=[0, 0.32], rangemode="tozero", nticks=4)
+    layout = theme.layout(x, above, 420, yaxis2=below, shapes=marks)
+    if math.isfinite(free):
+        layout["annotations"] = [_free_label(free, near_end=free > sum(extent(known)) / 2)]
+    return {"data": traces, "layout": layout}
+
+
+def _loss_panel(frame: pd.DataFrame, name: str, style: Style, axis: str) -> list[Picture]:
+    parts = ("removed", name, f"{name}_low", f"{name}_high", "layer")
+    removed, values, low, high, layers = (column(frame, part) for part in parts)
+    notes = [
+        hover(
+            [
+                f"{numeral(removed[k], 6)} layers removed (read at layer {numeral(layers[k], 6)})",
+                f"{style[0]} {numeral(values[k])} {bounds(low[k], high[k])}",
+            ]
+        )
+        for k in range(len(removed))
+    ]
+    return [
+        *band(removed, low, high, style[1], yaxis=axis),
+        curve(removed, values, style, notes, yaxis=axis),
+    ]
+
+
+def _free_label(free: float, *, near_end: bool) -> Picture:
+    return {
+        "x": free,
+        "y": 1,
+        "xref": "x",
+        "yref": "paper",
+        "xanchor": "right" if near_end else "left",
+        "yanchor": "top",
+        "xshift": -6 if near_end else 6,
+        "text": _free_words(free),
+        "showarrow": False,
+        "font": {"size": 12, "color": theme.MUTED},
+    }
+
+
+def _free_words(free: float) -> str:
+    if free == 0:
+        return "none can go"
+    return "the last one can go" if free == 1 else f"the last {free:g} can go"

@@ -1,0 +1,161 @@
+"""The pass that keeps whole depth paths of a few tokens: input of adequacy and rotation."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from flowscope.models.prompts import Batch
+from flowscope.probes import Arrays, LogitReadout, PathProbe, Rows
+from flowscope.records import Unavailable
+from flowscope.tap import BlockPass, Chain, Tail, Tap
+
+__all__ = ["Paths", "following_tokens", "sampled_paths"]
+
+# Hidden states kept, 128 MB in float32: fewer tokens of each prompt where a model is wide or
+# prompts are many, though never fewer than four. The few looked at in full come on top.
+_NUMBERS_KEPT = 2**25
+_FEWEST = 4
+_CLOSE = 256  # tokens looked at in full: whole laws over a vocabulary cost most of the time
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Paths:
+    """Depth paths of sampled tokens, and the output that reads them.
+
+    Attributes
+    ----------
+    prompt, position
+        Where each token is.
+    hidden
+        Its state after every block, layer 0 first: ``[n, L + 1, d]``.
+    close
+        Rows of the tokens that are looked at in full: whole laws, not coordinates.
+    between
+        For those, the states between the writes of each block ``[close, L, writes − 1, d]``, or why
+        there are none.
+    readout
+        From hidden states to logits.
+    """
+
+    prompt: NDArray[np.int64]
+    position: NDArray[np.int64]
+    hidden: Tensor
+    close: NDArray[np.int64]
+    between: Tensor | Unavailable
+    readout: LogitReadout
+
+    @property
+    def layers(self) -> int:
+        """L, the number of blocks."""
+        return self.hidden.shape[1] - 1
+
+
+class _Watcher:
+    """Two path probes on the depth of a model, made when its size is known."""
+
+    def __init__(self, tap: Tap, prompts: int, positions: int, close: int) -> None:
+        self._tap, self._prompts = tap, prompts
+        self._positions, self._close = positions, close
+        self.batch: Batch | None = None
+        self.probes: tuple[PathProbe, PathProbe] | None = None
+
+    def on_block(self, event: BlockPass) -> None:
+        chain = self._tap.anatomy.depth
+        assert isinstance(chain, Chain)
+        if event.site.chain != chain.name or event.site.stream != chain.streams[0]:
+            return
+        if self.probes is None:
+            size = (len(chain) + 1) * event.hidden_in.shape[-1] * self._prompts
+            positions = max(min(self._positions, _NUMBERS_KEPT // size), _FEWEST)
+            close = min(self._close, positions, max(_CLOSE // self._prompts, 1))
+            near = PathProbe(positions=close, between=True)
+            self.probes = PathProbe(positions=positions), near
+        for probe in self.probes:
+            if event.site.index == 0:
+                assert self.batch is not None
+                probe.begin(Rows.of_mask(self.batch.prompts, self.batch.mask))
+            probe.update(event)
+
+    def end(self) -> None:
+        for probe in self.probes or ():
+            probe.end()
+
+    def arrays(self) -> tuple[Arrays, Arrays]:
+        assert self.probes is not None
+        return self.probes[0].arrays(), self.probes[1].arrays()
+
+
+@torch.no_grad()
+def sampled_paths(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    prompts: int,
+    positions: int,
+    close: int,
+    advance: Callable[[int], None] = lambda prompts: None,
+) -> Paths | Unavailable:
+    """Paths of at most ``positions`` tokens per prompt, ``close`` of them to be looked at in full.
+
+    Parameters
+    ----------
+    model, batches
+        What, on what.
+    prompts
+        How many prompts the batches hold; fewer tokens of each are kept when they are many.
+    positions, close
+        Tokens per prompt, and how many of them keep the states between their writes (fewer, and
+        one at least, where that would be more than 256 in all).
+    advance
+        Told the number of prompts after every batch.
+    """
+    with Tap(model) as tap:
+        watcher = _Watcher(tap, prompts, positions, close)
+        tap.on_block(watcher.on_block)
+        for batch in batches:
+            watcher.batch = batch
+            model(**batch.inputs)
+            watcher.end()
+            advance(len(batch.prompts))
+        tail = tap.anatomy.tail
+    if isinstance(tail, Unavailable):
+        return tail
+    if not isinstance(tail, Tail) or not tail.positionwise:
+        return Unavailable("the model pools its positions before the output: a token has no path")
+    wide, near = watcher.arrays()
+    return Paths(
+        prompt=wide["path_prompt"],
+        position=wide["path_position"],
+        hidden=torch.from_numpy(wide["path_hidden"]),
+        close=_places(wide, near),
+        between=torch.from_numpy(near["path_between"])
+        if "path_between" in near
+        else Unavailable("the writes of its blocks cannot be told apart"),
+        readout=LogitReadout(tail),
+    )
+
+
+def _places(wide: Arrays, near: Arrays) -> NDArray[np.int64]:
+    """Rows of the near table in the wide one; both are sorted by prompt and position."""
+    step = int(max(wide["path_position"].max(), 0)) + 1
+    where = [a["path_prompt"].astype(np.int64) * step + a["path_position"] for a in (wide, near)]
+    found: NDArray[np.int64] = np.searchsorted(where[0], where[1])
+    return found
+
+
+def following_tokens(
+    paths: Paths, items: Sequence[NDArray[np.generic]], *, ahead: int
+) -> NDArray[np.int64]:
+    """What each token should predict: the token ``ahead`` of it, or −1 past the end of its prompt.
+
+    ``ahead`` is 1 for a causal language model and 0 for a masked one, which names the token itself.
+    """
+    found = np.full(len(paths.prompt), -1, np.int64)
+    for row, (prompt, position) in enumerate(zip(paths.prompt, paths.position, strict=True)):
+        if position + ahead < len(items[prompt]):
+            found[row] = int(items[prompt][position + ahead])
+    return found

@@ -1,0 +1,166 @@
+"""A second pass over a few prompts, once the segments are known: chords, top tokens, one path.
+
+The first pass keeps scalars only. What needs two states far apart in depth (the straight line
+between the ends of a segment) or names of outcomes is read here, on prompts few and stated.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from flowscope.flows import Segment, line_relative_variation, mass_residual
+from flowscope.models.prompts import Batch
+from flowscope.probes import Rows, pooled_readout, positions_readout
+from flowscope.tap import BlockPass, Chain, Tail, Tap
+
+__all__ = ["SecondLook", "second_look"]
+
+_LOGITS_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SecondLook:
+    """What the second pass found.
+
+    Attributes
+    ----------
+    straight
+        Per segment, S̄ of the straight line between its ends: median over the tokens looked at.
+    chord
+        Per segment, the length of that line: ‖z^last − z^first‖, median over tokens.
+    mass_residual
+        Largest |Σp − 1| in float64.
+    vocabulary
+        Number of outcomes.
+    path
+        One row's probabilities of two outcomes along depth, and which they are.
+    """
+
+    straight: NDArray[np.float64]
+    chord: NDArray[np.float64]
+    mass_residual: float
+    vocabulary: int
+    path: pd.DataFrame
+
+
+@dataclass(eq=False)
+class _Watcher:
+    segments: Sequence[Segment]
+    tap: Tap
+    batch: Batch | None = None
+    starts: dict[int, Tensor] = field(default_factory=dict)
+    straight: list[list[Tensor]] = field(default_factory=list)
+    length: list[list[Tensor]] = field(default_factory=list)
+    residual: float = 0.0
+    vocabulary: int = 0
+    states: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.straight = [[] for _ in self.segments]
+        self.length = [[] for _ in self.segments]
+
+    def on_block(self, event: BlockPass) -> None:
+        chain = self.tap.anatomy.depth
+        assert isinstance(chain, Chain)
+        if event.site.chain != chain.name or event.site.stream != chain.streams[0]:
+            return
+        if event.site.index == 0:
+            self._layer(0, event.hidden_in)
+        self._layer(event.site.index + 1, event.hidden_out)
+
+    def _layer(self, layer: int, hidden: Tensor) -> None:
+        rows = self._chosen(hidden)
+        if self.batch is not None and self.batch.prompts[0] == 0:  # the first batch shows a path
+            self.states.append(rows)
+        for number, segment in enumerate(self.segments):
+            if layer == segment.first - 1:
+                self.starts[number] = rows
+            if layer == segment.last:
+                self._chord(number, self.starts.pop(number), rows, segment)
+
+    def _chosen(self, hidden: Tensor) -> Tensor:
+        assert self.batch is not None
+        chosen = Rows.of_mask(self.batch.prompts, self.batch.mask).chosen
+        rows = hidden if self._pooled else hidden[chosen.to(hidden.device)]
+        return rows.detach().to(torch.promote_types(rows.dtype, torch.float32))
+
+    @property
+    def _tail(self) -> Tail:
+        tail = self.tap.anatomy.tail
+        assert isinstance(tail, Tail)
+        return tail
+
+    @property
+    def _pooled(self) -> bool:
+        return not self._tail.positionwise
+
+    def readout(self, rows: Tensor) -> Tensor:
+        read = pooled_readout(self._tail) if self._pooled else positions_readout(self._tail)
+        return read(rows)
+
+    def _chord(self, number: int, first: Tensor, last: Tensor, segment: Segment) -> None:
+        steps = segment.last - segment.first + 1
+        rows = max(_LOGITS_AT_ONCE // self._tail.width, 16)
+        for start in range(0, len(first), rows):
+            a, b = (self.readout(x[start : start + rows]).double() for x in (first, last))
+            a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
+            norms = a.square().sum(-1), b.square().sum(-1), (a * b).sum(-1)
+            self.straight[number].append(line_relative_variation(*norms, steps=steps).cpu())
+            self.length[number].append((a - b).norm(dim=-1).cpu())
+            self.vocabulary = b.shape[-1]
+            if start == 0:
+                self.residual = max(self.residual, float(mass_residual(b).max()))
+
+
+@torch.no_grad()
+def second_look(
+    model: nn.Module, batches: Iterable[Batch], segments: Sequence[Segment], position: int
+) -> SecondLook:
+    """Look at a few batches again, with the segments known.
+
+    Parameters
+    ----------
+    model, batches, segments
+        What, on what, between which layers.
+    position
+        Row of the first batch whose path is drawn.
+    """
+    with Tap(model) as tap:
+        watcher = _Watcher(segments, tap)
+        tap.on_block(watcher.on_block)
+        for batch in batches:
+            watcher.batch = batch
+            model(**batch.inputs)
+        path = _path(watcher, position)
+    return SecondLook(
+        straight=np.array([float(torch.cat(x).median()) for x in watcher.straight]),
+        chord=np.array([float(torch.cat(x).median()) for x in watcher.length]),
+        mass_residual=watcher.residual,
+        vocabulary=watcher.vocabulary,
+        path=path,
+    )
+
+
+def _path(watcher: _Watcher, position: int) -> pd.DataFrame:
+    """Probabilities of the final top outcome, its strongest rival on the way, and the rest."""
+    rows = [state[position : position + 1] for state in watcher.states]
+    p = torch.cat([torch.softmax(watcher.readout(row).double(), -1) for row in rows]).cpu()
+    first = int(p[-1].argmax())
+    rivals = p.clone()
+    rivals[:, first] = -1.0
+    second = int(rivals.max(0).values.argmax())
+    return pd.DataFrame(
+        {
+            "layer": np.arange(len(p)),
+            "first": p[:, first].numpy(),
+            "second": p[:, second].numpy(),
+            "rest": (1 - p[:, first] - p[:, second]).clamp_min(0).numpy(),
+            "first_id": first,
+            "second_id": second,
+        }
+    )

@@ -1,0 +1,230 @@
+"""The sections of a page about the heads of a model, between the verdicts and the appendix."""
+
+from typing import Any
+
+import pandas as pd
+
+from flowscope.instruments.heads.figures.map_figures import (
+    MOST_DIALS,
+    UNTURNED,
+    dial_axis,
+    dial_rows,
+    dials,
+    geometry_data,
+)
+from flowscope.instruments.heads.figures.portrait import ARROWS, chain_words, portrait_data
+from flowscope.instruments.heads.figures.tables import TOP, dial_listing, furthest
+from flowscope.records import Unavailable
+from flowscope.report.claims import answer_chip
+from flowscope.report.escaping import html_text, json_island
+from flowscope.report.figure_html import figure, key, missing
+from flowscope.report.listings import listing, numbers
+from flowscope.report.numerals import count, numeral
+from flowscope.report.source import Source, column, words
+from flowscope.report.spec import Section
+
+__all__ = ["geometry_sections", "identities_section"]
+
+Data = dict[str, Any] | Unavailable
+
+_MARKS = [
+    ("mark steady", "steady state"),
+    ("mark equilibrium", "equilibrium"),
+    ("mark undecided", "undecided"),
+    ("cross", "abstained or refused"),
+    ("mark blank", "no number"),
+]
+_PANELS = {
+    "facts": ("This head in numbers", ""),
+    "law": (
+        "Where the walk is",
+        "Share of the time a long walk spends at each token; dotted: all tokens alike.",
+    ),
+    "kernel": (
+        "Where each token looks",
+        "Row: the token the walk is at; column: the token it steps to.",
+    ),
+    "flows": (
+        "Which way it turns",
+        f"The {ARROWS} strongest net flows between two tokens.",
+    ),
+    "diffusion": (
+        "Diffusion map",
+        "Tokens lie near each other where walks from them soon cannot be told apart; "
+        "a larger dot is visited more often.",
+    ),
+    "magnetic": (
+        "Magnetic map",
+        "The angle around the centre is the place along the flow; each ring inwards is ten "
+        "times smaller, and tokens near the centre take hardly any part in it.",
+    ),
+}
+
+
+def geometry_sections(source: Source) -> list[Section]:
+    """Sections of the page of a run of the heads, in order."""
+    data = geometry_data(source)
+    return [
+        ("irreversibility", "How irreversible is each head?", _maps(source, data)),
+        ("head", "Look at one head", _viewer(source, data)),
+        ("furthest", _furthest_heading(source), _furthest(source)),
+        ("dials", "What the dials do", _dials(source)),
+    ]
+
+
+def _maps(source: Source, data: Data) -> str:
+    if isinstance(data, Unavailable):
+        return missing(data)
+    caption = (
+        "One cell is one head, coloured by the chosen statistic on one scale for both maps; click "
+        "a cell, or walk with the arrow keys, to look at that head below. Beside: the same head of "
+        f"the same network with random weights. {source.basis('entropy_production')}."
+    )
+    return (
+        "<p>Read as a walk from token to token, attention is in equilibrium when a film of the "
+        "walk could be run backwards and nobody would notice. Entropy production says how fast "
+        "one would notice. Each head carries a label: equilibrium, or a steady state that keeps "
+        "turning; undecided where the interval allows both.</p>"
+        f'<p class="chain">{html_text(chain_words(source))}</p>'
+        '<figure id="head-maps"><div class="controls">'
+        '<label>Colour <select id="maps-statistic"></select></label>'
+        '<span class="legend"><span id="maps-low"></span><span id="maps-ramp"></span>'
+        '<span id="maps-high"></span></span></div>'
+        f'<p class="about" id="maps-about"></p>{key(_MARKS)}<div class="pair">'
+        '<div><h3>This model</h3><div class="head-map" id="maps-model" tabindex="0" '
+        'role="application" aria-label="heads of the model; arrow keys choose a head"></div></div>'
+        '<div><h3>Random weights</h3><div class="head-map" id="maps-random"></div></div></div>'
+        '<p class="chosen" id="maps-chosen" role="status"></p>'
+        f"<figcaption>{html_text(caption)}</figcaption></figure>"
+        f'<script type="application/json" id="data-geometry">{json_island(data)}</script>'
+        + numbers(source, "geometry")
+    )
+
+
+def _viewer(source: Source, maps: Data) -> str:
+    data = portrait_data(source)
+    if isinstance(maps, Unavailable):
+        return missing(maps)
+    if isinstance(data, Unavailable):
+        return missing(source.noted(data, "portrait"))
+    total = len(maps["at"])
+    held = len(data["heads"])
+    limited = (
+        f" This page holds the {held} most irreversible of {total} heads; all are in "
+        "arrays/portrait.safetensors."
+        if held < total
+        else ""
+    )
+    panels = "".join(
+        f'<div><h4>{title}</h4><div class="drawing" id="head-{name}"></div>'
+        f'<p class="drawn" id="head-{name}-note">{html_text(note)}</p></div>'
+        for name, (title, note) in _PANELS.items()
+    )
+    sentence = "".join(f"<bdi>{html_text(token)}</bdi>" for token in data["tokens"])
+    return (
+        f"<p>One sentence of {count(len(data['tokens']), 'token')}, one head: a single reading "
+        f"without intervals.{limited}</p>"
+        f'<blockquote class="sentence">{sentence}</blockquote>'
+        f'<p class="chain">{html_text(chain_words(source))}</p>'
+        '<div class="controls"><label>Layer <select id="head-layer"></select></label>'
+        '<label>Head <select id="head-number"></select></label>'
+        f'<button type="button" id="head-first">{_first_words(maps)}</button></div>'
+        '<h3 id="head-title" aria-live="polite"></h3>'
+        f'<div class="pair portrait" id="portrait">{panels}</div>'
+        f'<script type="application/json" id="data-portrait">{json_island(data)}</script>'
+    )
+
+
+def _first_words(maps: dict[str, Any]) -> str:
+    name = str(maps["statistics"][maps["shown"]]["label"])
+    return "most irreversible" if name == "entropy production" else f"largest {name}"
+
+
+def _furthest_heading(source: Source) -> str:
+    frame = source.table("geometry")
+    few = not isinstance(frame, Unavailable) and len(frame) < TOP
+    return "Heads furthest from equilibrium" if few else "Ten heads furthest from equilibrium"
+
+
+def _furthest(source: Source) -> str:
+    shown = furthest(source)
+    if isinstance(shown, Unavailable):
+        return missing(shown)
+    frame = source.tables["geometry"]
+    steps = next((v for v in column(frame, "steps") if v == v), None)
+    level = source.setting("level")
+    odds = 1 / level if isinstance(level, float) and 0 < level < 1 else 20
+    walk = f" The label is about a walk of {numeral(steps, 6)} steps." if steps else ""
+    return (
+        "<p>Ranked by entropy production per step. Steps to tell: how long a walk must be watched "
+        f"until its direction in time can be told with odds of {odds:.3g} : 1, log {odds:.3g} over "
+        f"the entropy production.{walk}</p>{shown}"
+    )
+
+
+def _dials(source: Source) -> str:
+    frame = dial_rows(source)
+    if isinstance(frame, Unavailable):
+        return missing(source.noted(frame, "dials"))
+    whole = source.tables["dials"]
+    unchanged = whole[[word in UNTURNED for word in words(whole, "dial")]]
+    left = len(whole) - len(unchanged) - len(frame)
+    shown = dial_listing(pd.concat([unchanged, frame]))
+    rest = f" {count(left, 'row')} more in tables/dials.csv." if left else ""
+    prompts, tokens = (max(column(whole, n), default=0.0) for n in ("prompts", "tokens"))
+    bent = " The axis is logarithmic beyond ±0.01." if dial_axis(frame)[0] else ""
+    caption = (
+        "Change of the loss against the unchanged model on the same texts, with its interval, and "
+        "that of a random change of the logits of the same size: a dial that costs less than its "
+        f"random twin turns something the model hardly needs.{bent} "
+        f"n = {numeral(prompts, 6)} prompts, {numeral(tokens, 6)} tokens; at most {MOST_DIALS} "
+        f"settings are drawn.{rest} Costs more, costs less: by the interval of the difference of "
+        "the two within prompts."
+    )
+    entries = [("disc", "the dial"), ("diamond random", "random change of equal size"),
+               ("rule vacuous", "unchanged model")]  # fmt: skip
+    return (
+        "<p>A dial turns one part of the scores up or down in the running model and leaves the "
+        "rest as it is.</p>"
+        + figure("dials", dials(source), caption, key(entries))
+        + f'<div class="compact">{listing(shown, "loss by dial and setting")}</div>'
+        + '<p class="source">Drawn from <a href="tables/dials.csv">tables/dials.csv</a>.</p>'
+    )
+
+
+def identities_section(source: Source) -> str:
+    """Identities of the source with the largest error over all heads."""
+    frame = source.table("identities", "identity", "error", "holds")
+    if isinstance(frame, Unavailable):
+        return missing(frame)
+    texts = [words(frame, name) for name in ("identity", "formula")]
+    figures = [column(frame, name) for name in ("error", "bound", "heads")]
+    answers = [_ANSWER.get(word, word) for word in words(frame, "holds")]
+    rows = "".join(_identity(*row) for row in zip(*texts, *figures, answers, strict=True))
+    names = ("identity", "largest error", "bound", "heads", "holds?")
+    heading = "".join(f'<th scope="col">{name}</th>' for name in names)
+    return (
+        "<p>Equalities that the source proves, checked on the scores of this model: the largest "
+        "error over all heads beside the bound that rounding allows.</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="identities of the source">'
+        f'<table class="listing claims"><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody>'
+        "</table></div>"
+        '<p class="source">Drawn from <a href="tables/identities.csv">tables/identities.csv</a>.'
+        "</p>"
+    )
+
+
+_ANSWER = {"True": "yes", "False": "no", "": "not measured"}
+
+
+def _identity(
+    name: str, formula: str, error: float, bound: float, heads: float, answer: str
+) -> str:
+    place = f'<span class="where">{html_text(formula)}</span>' if formula else ""
+    return (
+        f'<tr><th scope="row">{html_text(name)}{place}</th>'
+        f'<td data-label="largest error">{numeral(error)}</td>'
+        f'<td data-label="bound">{numeral(bound)}</td>'
+        f'<td data-label="heads">{numeral(heads, 6)}</td>'
+        f'<td data-label="holds?">{answer_chip(answer)}</td></tr>'
+    )

@@ -1,0 +1,311 @@
+"""The doctor: what can be measured on this model, what cannot, and why.
+
+Nothing is believed: the model is run bare and under the tap on a small batch, and what is said
+about it is what was seen then.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.models.config import DoctorConfig
+from flowscope.models.inputs import sample_inputs
+from flowscope.models.loading import Kind, Loaded, load
+from flowscope.records import Unavailable
+from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
+
+__all__ = ["Examination", "Obstacle", "doctor", "examined"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacle:
+    """Something that cannot be measured, and the reason."""
+
+    what: str
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Examination:
+    """What the doctor found.
+
+    Attributes
+    ----------
+    model, kind
+        Where the model came from and what it does.
+    blocks
+        Length of the depth (0: there is none).
+    attention_calls
+        Attention calls of one forward pass.
+    writes
+        Kinds of the additions that most blocks of the depth make to their main stream.
+    tail
+        What follows the last block, or why it cannot be replayed.
+    can, cannot
+        What can be measured, in words; what cannot, each with its reason.
+    chains
+        Every chain that was found, in call order.
+    seam
+        How attention is read: ``"sdpa"`` in place, ``"interface"`` by switching the backend, or why
+        not at all.
+    reading_error
+        Largest change of the output when it is only read; 0.0 is bitwise equal.
+    refused
+        Whether the model cannot be read at all.
+    """
+
+    model: str
+    kind: Kind
+    blocks: int
+    attention_calls: int
+    writes: tuple[WriteKind, ...]
+    tail: Tail | Unavailable
+    can: tuple[str, ...]
+    cannot: tuple[Obstacle, ...]
+    chains: tuple[Chain, ...]
+    seam: str | Unavailable
+    reading_error: float | Unavailable
+    refused: bool
+
+    @property
+    def tail_words(self) -> str:
+        """The tail in one line: its operations and what they lead to."""
+        if isinstance(self.tail, Unavailable):
+            return "cannot be replayed"
+        steps = ", ".join(name.strip("_") for name in self.tail.operations) or "nothing"
+        return f"{steps} → {self.tail.target} ({self.tail.width} wide)"
+
+    def to_json(self) -> dict[str, Any]:
+        """A document of plain values; what is missing is null, its reason is under ``cannot``."""
+        tail = self.tail
+        return {
+            "model": self.model,
+            "kind": self.kind,
+            "blocks": self.blocks,
+            "attention_calls": self.attention_calls,
+            "writes": list(self.writes),
+            "tail": None
+            if isinstance(tail, Unavailable)
+            else {
+                "target": tail.target,
+                "operations": list(tail.operations),
+                "positionwise": tail.positionwise,
+                "width": tail.width,
+                "error": tail.error,
+            },
+            "can": list(self.can),
+            "cannot": [{"what": o.what, "because": o.because} for o in self.cannot],
+            "refused": self.refused,
+            "seam": self.seam if isinstance(self.seam, str) else None,
+            "reading_error": self.reading_error if isinstance(self.reading_error, float) else None,
+            "chains": [
+                {
+                    "name": chain.name,
+                    "streams": list(chain.streams),
+                    "blocks": [block.path for block in chain.blocks],
+                }
+                for chain in self.chains
+            ],
+        }
+
+
+def doctor(
+    source: str | Path | nn.Module | Loaded,
+    *,
+    inputs: dict[str, Any] | None = None,
+    blocks: str | tuple[str, ...] = (),
+    **options: Any,
+) -> Examination:
+    """What can be measured on a model, found by running it.
+
+    Parameters
+    ----------
+    source
+        Anything `load` takes, or what it returned.
+    inputs
+        An example batch (keyword arguments of the model); made up when not given.
+    blocks
+        Names of the depth's modules, as for `Tap`.
+    **options
+        Passed on to `load`.
+
+    Examples
+    --------
+    >>> layer = nn.TransformerEncoderLayer(8, 2, batch_first=True)
+    >>> found = doctor(nn.TransformerEncoder(layer, 3), inputs={"src": torch.randn(1, 5, 8)})
+    >>> found.blocks, found.attention_calls, found.writes
+    (3, 3, ())
+    """
+    loaded = source if isinstance(source, Loaded) else load(source, **options)
+    batch = sample_inputs(loaded) if inputs is None else inputs
+    with torch.no_grad():
+        expected = _first_tensor(loaded.model(**batch))
+        try:
+            visit = _Visit(loaded.model, batch, blocks)
+        except UnsupportedModelError as refusal:
+            return _refusal(loaded, str(refusal))
+    error = float((visit.output.double() - expected.double()).abs().max())
+    return _examination(loaded, visit, error)
+
+
+def examined(config: DoctorConfig) -> Examination:
+    """The doctor's findings for a resolved configuration; what the command line runs."""
+    return doctor(
+        config.model,
+        blocks=config.blocks,
+        device=config.device,
+        dtype=_dtype(config.dtype),
+        revision=config.revision,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    if name is None:
+        return None
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise InvalidInputError(
+            f"dtype must be a floating-point type of torch, as float32 or bfloat16; got {name!r}."
+        )
+    return found
+
+
+class _Visit:
+    """One forward pass under the tap, with the largest deviations seen in it."""
+
+    def __init__(
+        self, model: nn.Module, batch: dict[str, Any], blocks: str | tuple[str, ...]
+    ) -> None:
+        self.row_error = self.write_error = 0.0
+        self.attention_calls = 0
+        with Tap(model, blocks=blocks) as tap:
+            tap.on_attention(self._attention)
+            tap.on_block(self._block)
+            self.output = _first_tensor(model(**batch))
+            self.anatomy: Anatomy = tap.anatomy
+
+    def _attention(self, call: AttentionCall) -> None:
+        self.attention_calls += 1
+        rows = call.probabilities().sum(-1)
+        kept = rows[rows > 0]
+        deviation = float((kept - 1).abs().max()) if kept.numel() else 0.0
+        self.row_error = max(self.row_error, deviation)
+
+    def _block(self, event: BlockPass) -> None:
+        if event.writes:
+            total = event.hidden_in.double() + sum(w.tensor.double() for w in event.writes)
+            difference = (total - event.hidden_out.double()).abs().max()
+            scale = event.hidden_out.double().abs().max().clamp_min(1e-30)
+            self.write_error = max(self.write_error, float(difference / scale))
+
+
+def _examination(loaded: Loaded, visit: _Visit, error: float) -> Examination:
+    anatomy = visit.anatomy
+    depth = anatomy.depth
+    writes, obstacles = _writes(depth)
+    how = "in place, bitwise neutral" if error == 0 else f"output changes by at most {error:.2g}"
+    can = [
+        f"read {visit.attention_calls} attention calls per pass ({how}; rows sum to 1 within "
+        f"{visit.row_error:.1g})",
+        "replace the output of any attention call, undone on exit",
+    ]
+    if loaded.kind == "diffusion":
+        own = sum(not site.cross for site in anatomy.attentions)
+        can.append(f"couple two generations in {own} self-attention calls (flowscope.couple)")
+    if isinstance(depth, Chain):
+        streams = " and ".join(depth.streams)
+        can.append(f"follow {streams} through {len(depth)} blocks of {depth.name}")
+    else:
+        obstacles.insert(0, Obstacle(what="depth", because=depth.reason))
+    if writes:
+        kinds = " + ".join(writes)
+        can.append(
+            f"split each block into its writes: {kinds} (relative error {visit.write_error:.1g})"
+        )
+    if isinstance(anatomy.tail, Unavailable):
+        obstacles.append(Obstacle(what="output at every layer", because=anatomy.tail.reason))
+    elif anatomy.tail.positionwise:
+        can.append(
+            f"read {anatomy.tail.target} ({anatomy.tail.width} wide) at every layer and position"
+        )
+    else:
+        can.append(f"read {anatomy.tail.target} ({anatomy.tail.width} wide) at every layer")
+        reason = "what follows the last block pools or reshapes positions"
+        obstacles.append(Obstacle(what="output at every position", because=reason))
+    if isinstance(anatomy.tail, Tail) and anatomy.tail.target != "logits":
+        reason = f"the model has no output matrix over outcomes: it ends in {anatomy.tail.target}"
+        obstacles.append(Obstacle(what="probabilities along depth", because=reason))
+    if anatomy.seam == "interface":
+        reason = "its backend hides attention and is switched while it is listened to"
+        obstacles.append(Obstacle(what="reading without touching the backend", because=reason))
+    return Examination(
+        model=loaded.source,
+        kind=loaded.kind,
+        blocks=len(depth) if isinstance(depth, Chain) else 0,
+        attention_calls=visit.attention_calls,
+        writes=writes,
+        tail=anatomy.tail,
+        can=tuple(can),
+        cannot=tuple(obstacles),
+        chains=anatomy.chains,
+        seam=anatomy.seam,
+        reading_error=error,
+        refused=False,
+    )
+
+
+def _writes(depth: Chain | Unavailable) -> tuple[tuple[WriteKind, ...], list[Obstacle]]:
+    """The pattern most blocks share on the main stream, and the blocks whose writes are hidden."""
+    if isinstance(depth, Unavailable):
+        return (), [Obstacle(what="writes", because="there is no depth")]
+    if not depth.streams:
+        return (), [Obstacle(what="writes", because="no stream of constant shape passes through")]
+    main = depth.streams[0]
+
+    def hidden(block: Block) -> bool:
+        return isinstance(block.writes.get(main), Unavailable)
+
+    patterns = [
+        block.writes[main] for block in depth.blocks if main in block.writes and not hidden(block)
+    ]
+    counted = Counter(p for p in patterns if not isinstance(p, Unavailable))
+    silent = [block for block in depth.blocks if hidden(block)]
+    obstacles = []
+    if silent:
+        reason = silent[0].writes[main]
+        assert isinstance(reason, Unavailable)
+        what = "writes" if not counted else f"writes of {len(silent)} of {len(depth)} blocks"
+        obstacles.append(Obstacle(what=what, because=reason.reason))
+    return (counted.most_common(1)[0][0] if counted else ()), obstacles
+
+
+def _refusal(loaded: Loaded, reason: str) -> Examination:
+    nothing = Unavailable("the model is refused")
+    return Examination(
+        model=loaded.source,
+        kind=loaded.kind,
+        blocks=0,
+        attention_calls=0,
+        writes=(),
+        tail=nothing,
+        can=(),
+        cannot=(Obstacle(what="anything", because=reason),),
+        chains=(),
+        seam=nothing,
+        reading_error=nothing,
+        refused=True,
+    )
+
+
+def _first_tensor(output: Any) -> Tensor:
+    """The main output of a model, whatever it is wrapped in."""
+    if isinstance(output, Tensor):
+        return output
+    values = output.values() if isinstance(output, dict) else output
+    return next(_first_tensor(value) for value in values if value is not None)

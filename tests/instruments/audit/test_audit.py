@@ -1,0 +1,274 @@
+"""The audit as a user runs it: verdicts, tables, controls, resuming, and bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests import networks as models
+from tests.instruments.prompts import TEXTS
+
+import flowscope as fs
+from flowscope.errors import InvalidInputError, RecordError
+from flowscope.nets import bundled_path
+from flowscope.records import Run
+
+COLUMNS = {
+    "layer",
+    "relative_step",
+    "total_variation",
+    "oscillation",
+    "entropy",
+    "mobility_frobenius",
+    "agreement",
+    "tail_mass",
+}
+
+
+def test_the_bundled_model_is_audited_by_default(audit):
+    assert [v.name for v in audit.verdicts] == ["P0", "P1", "P2", "P3", "P4"]
+    decisions = {v.name: v.decision for v in audit.verdicts}
+    assert decisions["P0"] == "holds"
+    assert {decisions[name] for name in ("P1", "P4")} == {"abstains"}
+    assert decisions["P3"] == "holds"
+    assert set(audit.table.columns) >= COLUMNS
+    assert audit.table["layer"].tolist() == list(range(15))
+    assert "P0" in str(audit)
+    assert "<table" in audit._repr_html_()
+
+
+def test_segments_cover_the_depth_and_failing_ones_abstain(audit):
+    segments = audit.segments
+    covered = [
+        layer
+        for row in segments.itertuples()
+        for layer in range(row.first_layer, row.last_layer + 1)
+    ]
+    assert covered == list(range(1, 15))
+    status = audit.table.set_index("layer")["status"]
+    for row in segments.itertuples():
+        inside = status.loc[row.first_layer : row.last_layer]
+        assert set(inside) == {"ok" if row.decision == "holds" else "abstained"}
+
+
+def test_controls_stand_beside_the_gate(audit):
+    segments = audit.segments
+    assert segments["random_weights"].notna().all()
+    longest = segments.loc[(segments["last_layer"] - segments["first_layer"]).idxmax()]
+    assert 0 < longest["linear_interpolation"] < longest["relative_variation"]
+    assert longest["tortuosity"] >= 1
+    assert (segments["low"] <= segments["high"]).all()
+
+
+def test_the_layer_table_is_made_of_medians_of_the_path(audit):
+    model, tokenizer = fs.load(bundled_path()).model.float(), fs.load(bundled_path()).tokenizer
+    values = []
+    for text in TEXTS:
+        ids = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+        states = []
+        with fs.Tap(model) as tap, torch.no_grad():
+            tap.on_block(
+                lambda e, s=states: s.extend([e.hidden_in] * (e.site.index == 0) + [e.hidden_out])
+            )
+            model(input_ids=ids)
+            z = torch.stack([tap.anatomy.tail.rows(h)[0] for h in states]).double()
+        z = z - z.mean(-1, keepdim=True)
+        values.append(((z[1:] - z[:-1]).square().sum(-1) / z[1:].square().sum(-1)).T)
+    expected = torch.cat(values).median(0).values.numpy()
+    np.testing.assert_allclose(audit.table["relative_step"].to_numpy()[1:], expected, rtol=1e-3)
+
+
+def test_the_report_is_written_into_a_copy(audit, tmp_path):
+    page = audit.report(tmp_path / "copy")
+    assert page.name == "report.html"
+    assert page.stat().st_size < 10e6
+    assert (tmp_path / "copy" / "manifest.json").is_file()
+    with pytest.raises(RecordError, match="is not empty"):
+        audit.report(tmp_path / "copy")
+
+
+def test_the_document_has_the_promised_keys(audit):
+    document = json.loads(json.dumps(audit.to_json()))
+    assert set(document) >= {"model", "verdicts", "segments", "tables", "run"}
+    first = document["verdicts"][0]
+    assert set(first) >= {"name", "decision", "statistic", "interval", "because"}
+    assert first["interval"][0] <= first["interval"][1]
+    for path in document["tables"].values():
+        assert os.path.isfile(path)
+
+
+def test_a_run_again_takes_up_finished_shards(audit):
+    shards = {p: p.stat().st_mtime_ns for p in (audit.run.folder / "shards").iterdir()}
+    again = fs.audit(texts=TEXTS, out=audit.run.folder, resamples=20, batch=2, control_prompts=2)
+    assert {p: p.stat().st_mtime_ns for p in (audit.run.folder / "shards").iterdir()} == shards
+    pd.testing.assert_frame_equal(again.table, audit.table)
+
+
+def test_other_texts_do_not_reuse_the_shards(audit, tmp_path):
+    import shutil
+
+    shutil.copytree(audit.run.folder, tmp_path / "run")
+    other = fs.audit(texts=TEXTS[::-1], out=tmp_path / "run", resamples=20, batch=2, controls=False)
+    assert len(list((tmp_path / "run" / "shards").iterdir())) == 4
+    assert other.segments["random_weights"].isna().all()
+
+
+KILLED = """
+import sys, flowscope as fs
+from pathlib import Path
+texts = Path(sys.argv[1]).read_text().split("|")
+def progress(stage, done, total):
+    print(stage, done, flush=True)
+fs.audit(texts=texts, out=sys.argv[2], resamples=20, batch=1, controls=False, progress=progress,
+         temperatures=[2.0], key_norms=[])
+"""
+
+
+def test_a_killed_audit_resumes_to_the_same_tables(tmp_path):
+    (tmp_path / "texts").write_text("|".join(TEXTS))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "texts")]
+    victim = subprocess.Popen(
+        [*command, str(tmp_path / "killed")], stdout=subprocess.PIPE, text=True
+    )
+    for line in victim.stdout:
+        if line.startswith("measuring 1"):
+            victim.send_signal(signal.SIGKILL)
+            break
+    assert victim.wait() == -signal.SIGKILL
+    assert 1 <= len(list((tmp_path / "killed" / "shards").glob("0*"))) <= 3
+    for name in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
+    runs = [Run.open(tmp_path / name) for name in ("killed", "whole")]
+    for table in ("layers", "curvature", "curvature_response", "evi"):
+        pd.testing.assert_frame_equal(*(run.read_table(table) for run in runs))
+
+
+def test_a_bare_encoder_is_measured_in_its_states_and_abstains(tokenizer, tmp_path):
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=61,
+        hidden_size=32,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=48,
+    )
+    found = fs.audit(
+        BertModel(config).eval(),
+        ["it was the best of times"],
+        tokenizer=tokenizer,
+        out=tmp_path / "r",
+    )
+    assert {v.decision for v in found.verdicts} == {"abstains"}
+    assert "last_hidden_state" in found.verdicts[0].because
+    assert found.table["relative_step"].notna().sum() == 4
+    assert len(found.run.read_table("heads")) == 16
+    assert found.report().is_file()
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "t5", "gemma2"])
+def test_other_families_are_audited(name, tokenizer, tmp_path):
+    model, _ = models.READABLE[name]()
+    texts = ["it was the best of times , it was", "the best of it was the times of"]
+    found = fs.audit(model, texts, tokenizer=tokenizer, out=tmp_path / "run", resamples=10)
+    assert set(found.table.columns) >= COLUMNS
+    assert found.verdicts[0].statistic.status == "ok" or found.verdicts[0].decision == "abstains"
+
+
+def test_a_vision_model_is_audited_on_its_class(tmp_path):
+    model, batch = models.vit()
+    found = fs.audit(model, batch["pixel_values"], out=tmp_path / "run", resamples=10)
+    assert len(found.table) == 4
+    assert found.table["agreement"].iloc[-1] == 1.0
+
+
+def test_a_model_of_one_layer_abstains_in_words(tokenizer, tmp_path):
+    model, _ = models.gpt2(layers=1)
+    found = fs.audit(model, ["it was the best of times"], tokenizer=tokenizer, out=tmp_path / "r")
+    assert found.verdicts[0].decision == "abstains"
+
+
+def test_two_outcomes_are_enough(tmp_path):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=2, n_embd=16, n_layer=4, n_head=2, n_positions=32)
+    )
+
+    def tokenize(text, **options):
+        return {"input_ids": [len(word) % 2 for word in text.split()]}
+
+    tokenize.decode = lambda ids: str(ids[0])
+    found = fs.audit(
+        model.eval(), ["it was the best of times"], tokenizer=tokenize, out=tmp_path / "r"
+    )
+    assert found.table["tail_mass"].max() <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [([], "no prompt|fewer than two"), ([""], "fewer than two tokens"), (["it"], "fewer than two")],
+)
+def test_too_little_text_gets_a_sentence(texts, words, tokenizer):
+    with pytest.raises(InvalidInputError, match=words):
+        fs.audit(models.llama()[0], texts, tokenizer=tokenizer)
+
+
+def test_a_wrong_tokenizer_gets_a_sentence(tokenizer):
+    model, _ = models.gpt2()
+    loaded = fs.load(bundled_path())
+    with pytest.raises(InvalidInputError, match="do not belong together"):
+        fs.audit(model, TEXTS, tokenizer=loaded.tokenizer)
+    with pytest.raises(InvalidInputError, match="has no tokenizer"):
+        fs.audit(model, TEXTS)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_broken_weights_get_a_sentence(value, tokenizer):
+    model, _ = models.llama()
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] = value
+    with pytest.raises(InvalidInputError, match=r"model\.layers\.1\.mlp\.up_proj\.weight holds 1"):
+        fs.audit(model, ["it was the best of times"], tokenizer=tokenizer)
+
+
+def test_a_misspelt_setting_gets_the_nearest_name(tokenizer):
+    with pytest.raises(InvalidInputError, match="Did you mean 'prompts'"):
+        fs.audit(models.llama()[0], TEXTS, tokenizer=tokenizer, promts=3)
+
+
+def test_progress_is_told_by_stage(tokenizer, tmp_path):
+    told = []
+    fs.audit(
+        models.llama()[0],
+        ["it was the best of times", "the times of it was best"],
+        tokenizer=tokenizer,
+        out=tmp_path / "run",
+        batch=1,
+        resamples=5,
+        progress=lambda stage, done, total: told.append((stage, done, total)),
+    )
+    assert told[:2] == [("measuring", 1, 2), ("measuring", 2, 2)]
+    stages = {"measuring", "random weights", "second look", "output path"}
+    assert {stage for stage, _, _ in told} == stages  # two short prompts: too few pairs to sweep
+
+
+def test_runs_compare_within_prompts(audit, tmp_path):
+    from flowscope.instruments.audit.comparison import compared
+
+    same = compared(audit.run, audit.run)
+    assert same.paired
+    assert same.changes.empty
+    hot = fs.load(bundled_path(), dtype=torch.float32)
+    with torch.no_grad():
+        hot.model.model.norm.weight.mul_(0.5)  # flatter outputs: more entropy everywhere
+    other = fs.audit(hot, TEXTS, out=tmp_path / "hot", resamples=20, batch=2, controls=False)
+    found = compared(audit.run, other.run)
+    entropy = found.changes[found.changes["statistic"] == "entropy"]
+    assert (entropy["difference"] > 0).all()
+    assert len(entropy) >= 8

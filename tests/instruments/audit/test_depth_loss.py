@@ -1,0 +1,75 @@
+"""What the last layers are worth, on paths whose losses are known."""
+
+import numpy as np
+import torch
+from numpy.testing import assert_allclose
+from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, TOKENS, flow_paths
+
+from flowscope.evidence import resampled_counts
+from flowscope.instruments.audit.depth_loss import (
+    depth_loss_table,
+    free_layers,
+    losses_along,
+    mobility_and_loss,
+)
+from flowscope.instruments.audit.paths import following_tokens
+from flowscope.instruments.audit.track_t.calibration import calibration
+from flowscope.simplex import mobility_frobenius
+
+COUNTS = resampled_counts(PROMPTS, resamples=50, seed=0)
+
+
+def test_losses_are_those_of_the_logits():
+    paths = flow_paths(torch.eye(6))
+    rows, targets = np.arange(0, 320, 7), np.full(320, 3)
+    loss, mobility = losses_along(paths, rows, targets)
+    z = paths.readout.logits(paths.hidden[rows]).double()
+    assert_allclose(loss, -z.log_softmax(-1)[..., 3], rtol=1e-5, atol=1e-5)
+    assert_allclose(mobility, mobility_frobenius(z.softmax(-1)), rtol=1e-4)
+
+
+def test_layers_that_do_nothing_are_free_and_the_first_that_does_is_not():
+    loss = np.tile(np.array([5.0, 4.0, 2.0, 1.0, 1.0, 1.0]), (40, 1))
+    loss += np.random.default_rng(0).normal(size=(40, 1))
+    prompt = np.repeat(np.arange(20), 2)
+    table = depth_loss_table(loss, np.ones_like(loss), prompt, COUNTS)
+    assert table["removed"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert_allclose(table["increase"], [0, 0, 0, 1, 3, 4], atol=1e-12)
+    assert free_layers(table) == 2
+
+
+def test_mobility_that_tells_the_gain_correlates_at_every_depth():
+    rng = np.random.default_rng(0)
+    gain = rng.uniform(size=(PROMPTS * 8, 4)) + np.array([3.0, 2.0, 1.0, 0.0])
+    loss = np.concatenate([gain, np.zeros((len(gain), 1))], 1)
+    prompt = np.repeat(np.arange(PROMPTS), 8)
+    mobility = np.concatenate([gain, gain[:, :1]], 1)
+    told = mobility_and_loss(loss, mobility, prompt, COUNTS, 0)
+    assert_allclose(float(told.numbers()), 1.0)
+    shuffled = mobility_and_loss(loss, rng.uniform(size=mobility.shape), prompt, COUNTS, 0)
+    assert float(shuffled.interval.low) < 0 < float(shuffled.interval.high)
+
+
+def test_the_token_ahead_is_what_a_causal_model_names():
+    paths = flow_paths(torch.eye(6))
+    items = [np.arange(TOKENS) + 100 * p for p in range(PROMPTS)]
+    ahead = following_tokens(paths, items, ahead=1)
+    assert ahead[0] == 1
+    assert ahead[TOKENS] == 101
+    assert ahead[TOKENS - 1] == -1, "the last token of a prompt has nothing to name"
+    assert (following_tokens(paths, items, ahead=0) == paths.position + 100 * paths.prompt).all()
+
+
+def test_a_calibrated_output_gains_nothing_and_a_sharpened_one_is_found_out():
+    paths = flow_paths(torch.zeros(6, 6))
+    p = paths.readout.logits(paths.hidden[:, LAYERS]).softmax(-1)
+    targets = torch.multinomial(p, 1, generator=torch.Generator().manual_seed(0))[:, 0].numpy()
+    fair = calibration(paths, targets, (0.5, 2.0), COUNTS, seed=0)
+    assert fair.chosen == (1.0, 1.0)
+    assert_allclose(float(fair.gain.numbers()), 0.0)
+    paths.readout._tail.weight.mul_(2.0)  # twice as sure as it should be
+    sharp = calibration(paths, targets, (0.5, 2.0), COUNTS, seed=0)
+    assert sharp.chosen == (2.0, 2.0)
+    assert float(sharp.gain.interval.low) > 0
+    table = sharp.table.set_index("temperature")
+    assert table.loc[2.0, "ece"] < table.loc[1.0, "ece"]

@@ -1,0 +1,122 @@
+"""The gates: what passes, what fails, what abstains, and the figure that decided."""
+
+import pytest
+
+from flowscope.evidence import not_measured
+from flowscope.instruments.audit.variation_rule import (
+    SegmentEvidence,
+    judge_locking,
+    judge_variation,
+)
+from flowscope.lab import Claim
+from flowscope.records import Interval, Measurement, Unavailable
+
+CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
+
+
+def _segment(first, last, value, kind="segment", residual=1e-16):
+    return SegmentEvidence(
+        first=first,
+        last=last,
+        kind=kind,
+        relative_variation=value,
+        interval=Interval(low=value * 0.9, high=value * 1.1, level=0.95, method="bootstrap"),
+        share_above=0.0,
+        mass_residual=residual,
+        mass_bound=1e-12,
+        threshold=0.15,
+        random_weights=0.2,
+        linear_interpolation=0.003,
+    )
+
+
+def _judged(*segments):
+    return judge_variation(segments, claim=CLAIM, n=8, dtype="float32", seed=0)
+
+
+def test_a_gentle_segment_passes_and_jumps_abstain():
+    verdict = _judged(
+        _segment(1, 1, 3.3, "jump"), _segment(2, 29, 0.03), _segment(30, 30, 0.8, "jump")
+    )
+    assert verdict.decision == "holds"
+    assert "layers 2–29" in verdict.because
+    assert "abstained on layer 1, layer 30" in verdict.because
+    assert verdict.effect == pytest.approx(0.03 - 0.2)
+    assert verdict.interval.low == pytest.approx(0.027 - 0.2)
+    assert verdict.statistic.interval.low == pytest.approx(0.027)
+
+
+def test_a_rough_path_fails_with_its_figure():
+    verdict = _judged(_segment(1, 12, 0.16))
+    assert verdict.decision == "fails"
+    assert "0.16 > 0.15" in verdict.because
+
+
+def test_lost_mass_fails_whatever_the_variation():
+    verdict = _judged(_segment(1, 12, 0.01, residual=1e-6))
+    assert verdict.decision == "fails"
+    assert "mass residual 1e-06" in verdict.because
+
+
+def test_nothing_but_jumps_abstains():
+    verdict = _judged(_segment(1, 1, 3.3, "jump"), _segment(2, 3, 0.1, "jump"))
+    assert verdict.decision == "abstains"
+    assert verdict.statistic.status == "abstained"
+
+
+def _correlation(value, low, high):
+    interval = Interval(low=low, high=high, level=0.95, method="bootstrap")
+    return Measurement(
+        name="rho",
+        values=value,
+        unit="1",
+        n=8,
+        estimator="mean",
+        dtype="float64",
+        seed=0,
+        interval=interval,
+    )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "exceeded", "decision"),
+    [
+        (0.3, 0.5, 0, "holds"),
+        (-0.1, 0.5, 0, "abstains"),
+        (-0.3, -0.1, 0, "fails"),
+        (0.3, 0.5, 2, "fails"),
+    ],
+)
+def test_locking_needs_a_positive_correlation_and_no_step_beyond_the_bound(
+    low, high, exceeded, decision
+):
+    verdict = judge_locking(
+        _correlation((low + high) / 2, low, high),
+        _correlation(0.0, -0.1, 0.1),
+        claim=CLAIM,
+        exceeded=exceeded,
+        steps=100,
+        informative=0.4,
+    )
+    assert verdict.decision == decision
+    assert ("exceed the exact bound" in verdict.because) == bool(exceeded)
+
+
+def test_one_prompt_cannot_decide_locking():
+    alone = Measurement(
+        name="rho",
+        values=0.4,
+        unit="1",
+        n=1,
+        estimator="mean",
+        dtype="float64",
+        interval=Unavailable("one prompt has no bootstrap interval"),
+    )
+    verdict = judge_locking(alone, alone, claim=CLAIM, exceeded=0, steps=10, informative=0.1)
+    assert verdict.decision == "abstains"
+
+
+def test_what_was_not_measured_abstains_in_words():
+    verdict = not_measured(CLAIM, "the model pools")
+    assert (verdict.name, verdict.claim) == ("C", "what is judged")
+    assert (verdict.decision, verdict.because) == ("abstains", "the model pools")

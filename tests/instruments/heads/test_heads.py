@@ -1,0 +1,222 @@
+"""The reading of the heads as a user runs it: tables, contract, families, resuming, refusals."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tests import networks as models
+from tests.instruments.prompts import TEXTS
+
+import flowscope as fs
+from flowscope.errors import InvalidInputError
+from flowscope.records import Run, Unavailable
+
+SMALL = {"resamples": 20, "batch": 2, "control_prompts": 2, "tokens": 24, "flux": [0.0]}
+FEW = {name: [] for name in ("metric", "exact", "alpha", "temperatures", "squares")}
+
+
+@pytest.fixture(scope="module")
+def heads(tmp_path_factory):
+    out = tmp_path_factory.mktemp("heads") / "run"
+    return fs.heads(texts=TEXTS, out=out, **SMALL, **FEW)
+
+
+def test_every_head_has_a_row_an_interval_and_a_label(heads):
+    table = heads.table
+    assert len(table) == 14 * 8
+    assert set(table["label"]) <= {"equilibrium", "steady state", "undecided"}
+    assert (table["chain"] == "unmasked").all()
+    assert (table["status"] == "ok").all()
+    low, high = table["entropy_production_low"], table["entropy_production_high"]
+    assert (low <= table["entropy_production"] + 1e-12).all()
+    assert (table["entropy_production"] <= high + 1e-12).all()
+    assert (table["entropy_production"] > 0).all()
+    assert table["gap"].between(0, 1).all()
+    assert table["effective_keys"].between(1, 24).all()
+    assert table["entropy_production_random"].notna().all()
+    np.testing.assert_allclose(
+        table["steps_to_tell"], np.log(20) / table["entropy_production"], rtol=1e-9
+    )
+
+
+def test_a_rotary_model_has_no_ratio_of_weights_and_says_why(heads):
+    assert heads.table["weight_ratio"].isna().all()
+    assert heads.table["weight_because"].str.contains("rotary").all()
+
+
+def test_the_verdicts_stand_beside_random_weights_and_permuted_keys(heads):
+    fresh, permuted = heads.verdicts
+    assert [fresh.name, permuted.name] == ["M1", "M2"]
+    assert fresh.decision == "holds"
+    assert float(fresh.statistic.numbers()) > 10 * float(fresh.null.numbers())
+    # As peaked as the model's own rows, so of the same order; random weights are not.
+    ratio = float(permuted.statistic.numbers()) / float(permuted.null.numbers())
+    assert 0.1 < ratio < 10
+    table = heads.table
+    medians = table[["entropy_production_permuted", "entropy_production_random"]].median()
+    assert medians.iloc[0] == pytest.approx(float(permuted.null.numbers()), rel=0.2)
+    assert medians.iloc[0] > 10 * medians.iloc[1]
+
+
+def test_the_dials_stand_beside_a_random_change_of_equal_norm(heads):
+    dials = heads.dials.set_index("dial")
+    assert dials.loc["none", "change"] == 0
+    assert dials.loc["flux", "norm"] == pytest.approx(dials.loc["flux", "random_norm"], rel=0.3)
+    for name in ("change", "random_change", "excess"):
+        row = dials.loc["flux"]
+        assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+
+
+def test_the_document_keeps_its_contract(heads):
+    document = json.loads(json.dumps(heads.to_json()))
+    assert set(document) >= {"model", "chain", "heads", "verdicts", "tables", "run", "report"}
+    keys = {"layer", "head", "entropy_production", "label", "chain", "interval"}
+    for head in document["heads"]:
+        assert set(head) >= keys
+        assert head["interval"][0] <= head["entropy_production"] <= head["interval"][1]
+    assert document["heads"][0]["layer"] == 1
+    assert document["heads"][0]["head"] == 0
+
+
+def test_the_portrait_is_that_of_the_sentence(heads):
+    arrays, sentence = heads.run.read_arrays("portrait"), heads.run.read_table("sentence")
+    n = len(sentence)
+    assert arrays["kernel"].shape == (14, 8, n, n)
+    np.testing.assert_allclose(arrays["kernel"].sum(-1), 1, atol=1e-5)
+    law, kernel = arrays["law"].astype(float), arrays["kernel"].astype(float)
+    np.testing.assert_allclose(np.einsum("lhi,lhij->lhj", law, kernel), law, atol=1e-5)
+    current = arrays["current"]
+    np.testing.assert_allclose(current, -current.swapaxes(-1, -2), atol=1e-7)
+    np.testing.assert_allclose(current.sum(-1), 0, atol=1e-5)
+    assert np.isfinite(arrays["diffusion"]).all()
+    assert np.isfinite(arrays["magnetic"]).all()
+
+
+def test_a_run_again_takes_up_finished_shards(heads):
+    shards = {p: p.stat().st_mtime_ns for p in (heads.run.folder / "shards").iterdir()}
+    again = fs.heads(texts=TEXTS, out=heads.run.folder, **SMALL, dials=False)
+    assert {p: p.stat().st_mtime_ns for p in (heads.run.folder / "shards").iterdir()} == shards
+    pd.testing.assert_frame_equal(again.table, heads.table)
+    assert isinstance(again.dials, Unavailable)
+
+
+KILLED = """
+import sys, flowscope as fs
+from pathlib import Path
+texts = Path(sys.argv[1]).read_text().split("|")
+def progress(stage, done, total):
+    print(stage, done, flush=True)
+fs.heads(texts=texts, out=sys.argv[2], resamples=20, batch=1, tokens=24, controls=False,
+         dials=False, progress=progress)
+"""
+
+
+def test_a_killed_reading_resumes_to_the_same_table(tmp_path):
+    (tmp_path / "texts").write_text("|".join(TEXTS))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "texts")]
+    victim = subprocess.Popen(
+        [*command, str(tmp_path / "killed")], stdout=subprocess.PIPE, text=True
+    )
+    for line in victim.stdout:
+        if line.startswith("heads 1"):
+            victim.send_signal(signal.SIGKILL)
+            break
+    assert victim.wait() == -signal.SIGKILL
+    for name in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
+    killed, whole = (Run.open(tmp_path / name) for name in ("killed", "whole"))
+    pd.testing.assert_frame_equal(killed.read_table("geometry"), whole.read_table("geometry"))
+
+
+@pytest.mark.parametrize("chain", ["damped", "quasi-stationary"])
+def test_other_chains_are_named_in_every_row(chain, tmp_path):
+    found = fs.heads(
+        texts=TEXTS[:2], out=tmp_path / "run", chain=chain, tokens=16, dials=False, controls=False
+    )
+    assert (found.table["chain"] == chain).all()
+    refused = chain == "quasi-stationary"
+    assert (found.table["label"] == "refused").all() == refused
+    assert found.table["entropy_production"].isna().all() == refused
+    assert found.table["survival"].notna().all() == refused
+    assert {v.decision for v in found.verdicts} == {"abstains"}
+    assert found.report().is_file()
+
+
+@pytest.mark.parametrize("family", ["bert", "gemma2", "gemma3", "albert"])
+def test_other_families_are_read(family, tokenizer, tmp_path):
+    model, _ = getattr(models, family)()
+    texts = ["it was the best of times", "the best of times , it was"]
+    found = fs.heads(
+        model, texts, tokenizer=tokenizer, out=tmp_path / "run", resamples=10, control_prompts=2
+    )
+    assert found.table["entropy_production"].notna().all()
+    if family == "gemma2" and not isinstance(found.dials, Unavailable):
+        square = found.dials[found.dials["dial"] == "square"]
+        assert square["because"].str.contains("cap").all()
+    assert found.report().is_file()
+
+
+def test_a_biased_decoder_abstains_with_the_reason(tokenizer, tmp_path):
+    model, _ = models.t5()
+    found = fs.heads(model, ["it was the best of times"], tokenizer=tokenizer, out=tmp_path / "run")
+    assert (found.table["status"] == "abstained").all()
+    assert found.table["because"].str.contains("bias").all()
+    noted = {m.name: m.because for m in found.run.read_measurements()}
+    assert "no diagonal" in noted["cross-attention"]
+    assert {v.decision for v in found.verdicts} == {"abstains"}
+
+
+def test_a_denoiser_is_read_on_noise_and_says_so(tmp_path):
+    model, _ = models.dit()
+    found = fs.heads(model, out=tmp_path / "run", prompts=4)
+    assert found.table["entropy_production"].notna().all()
+    assert found.table["weight_ratio"].notna().all()
+    assert found.table["entropy_production_random"].notna().all()
+    measured = found.run.read_manifest().config_resolved["measured"]
+    assert measured["material"] == "noise of the right shape"
+    assert isinstance(found.dials, Unavailable)
+    assert found.report().is_file()
+
+
+def test_inputs_of_any_torch_model_can_be_given(tmp_path):
+    model, batch = models.encoder()
+    again = {name: torch.randn_like(value) for name, value in batch.items()}
+    found = fs.heads(model, inputs=[batch, again], out=tmp_path / "run")
+    assert found.table["entropy_production"].notna().all()
+    assert found.table["entropy_production_random"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"chain": "masked"}, "chain"),
+        ({"damping": 0.0}, "damping"),
+        ({"dampening": 0.1}, "Did you mean 'damping'"),
+        ({"charge": float("nan")}, "charge"),
+        ({"alpha": [2.0]}, "alpha"),
+        ({"dial_layers": [40], "flux": [0.0], **FEW}, "layers"),
+    ],
+)
+def test_bad_settings_are_sentences(settings, sentence, tmp_path):
+    with pytest.raises(InvalidInputError, match=sentence):
+        fs.heads(texts=TEXTS[:1], out=tmp_path / "run", tokens=8, controls=False, **settings)
+
+
+def test_two_tokens_are_enough(tmp_path):
+    found = fs.heads(texts=["a b"], out=tmp_path / "run", tokens=2, dials=False, controls=False)
+    assert found.table["entropy_production"].max() < 1e-5  # two tokens have no cycle
+    assert found.run.read_arrays("portrait")["diffusion"].shape == (14, 8, 2, 2)
+    assert found.report().is_file()
+
+
+def test_texts_and_inputs_together_are_refused(tmp_path):
+    model, batch = models.encoder()
+    with pytest.raises(InvalidInputError, match="not both"):
+        fs.heads(model, ["a"], inputs=[batch], out=tmp_path / "run")
+    with pytest.raises(InvalidInputError, match="mappings"):
+        fs.heads(model, inputs=[], out=tmp_path / "run")
