@@ -1,5 +1,5 @@
 """The ``flowscope`` command."""
 
-from flowscope.cli.app import app, main
+from flowscope.cli.commands import app, main
 
 __all__ = ["app", "main"]

@@ -2,7 +2,7 @@ r"""How far a forecast of the next layers is from the layers: whole laws, not co
 
 A drift says where the coordinates $y$ of a token go. Read through
 $z(t) = z^{\ell_0} + B(y(t) - y^{\ell_0})$ it says a law, and the total variation to the law the
-model really gives is what P1 is judged by. Beside it stand, at the same tokens and layers:
+model really gives is what the flow is judged by. Beside it stand, at the same tokens and layers:
 
 * *persistence*, zero drift: how far the model moved;
 * the *floor*, the true coordinates in place of the forecast: what $r$ axes cannot say;

@@ -44,10 +44,6 @@ class Page:
 
     Attributes
     ----------
-    command
-        The command that wrote the run, as the settings in its manifest name it.
-    telling
-        Tables that no other instrument writes: they identify a run whose settings name no command.
     kind
         Kind of the run in the title, e.g. "depth audit".
     tables
@@ -84,11 +80,9 @@ class Page:
         Entry of the setting ``measured`` with the number of units where no verdict states it.
     """
 
-    command: str
     kind: str
     tables: Mapping[str, str]
     sections: Callable[[Source], Sequence[Section]]
-    telling: tuple[str, ...] = ()
     extras: Mapping[str, str] = field(default_factory=dict)
     study_tables: Mapping[str, str] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flowscope.instruments.sync.ranks import layerwise_rank_correlation
 from flowscope.instruments.sync.rules import judge_commitment_order, judge_internal_gap
+from flowscope.instruments.sync.synchronization_gap.ranks import layerwise_rank_correlation
 from flowscope.instruments.sync.tables import familywise
 from flowscope.lab import Claim
 from flowscope.records import Measurement

@@ -2,33 +2,19 @@
 
 from collections.abc import Mapping
 
+from flowscope.instruments.heads import INSTRUMENT
+from flowscope.instruments.heads.claims import TRAINED
 from flowscope.instruments.heads.figures.pictures import GEOMETRY_PICTURES
 from flowscope.instruments.heads.figures.sections import geometry_sections, identities_section
 from flowscope.instruments.heads.figures.tables import label_counts, silent_heads
+from flowscope.lab.pages import declared_page
 from flowscope.records import Unavailable
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, column
-from flowscope.report.spec import Fact, Page, Section
+from flowscope.report.spec import Fact, Section
 
 __all__ = ["PAGE"]
-
-_TABLES = {
-    "geometry": "how irreversible each head is",
-    "sentence": "the tokens of the sentence that the heads are shown on",
-    "dials": "the loss with one part of the scores turned up or down",
-}
-_STUDY_TABLES = {
-    "diffusion_attention": "what the source says beside what was measured",
-    "identities": "the identities of the source and how exactly they hold",
-}
-_QUESTIONS = {
-    "M1": "Does a walk that follows attention from token to token go round, so that it could be "
-    "told from the same walk run backwards? Beside it: the same network before training, which "
-    "looks nearly everywhere alike and so goes nowhere.",
-    "M2": "Does it go round more than a walk whose steps are as decided but unrelated? Beside it: "
-    "the same rows with the keys permuted.",
-}
 
 
 def _opening(source: Source) -> list[Section]:
@@ -64,13 +50,9 @@ def _remark(source: Source) -> str:
     return f"{count(sum(labels.values()), 'head')}: {shown}."
 
 
-PAGE = Page(
-    command="heads",
-    telling=(*_TABLES, *_STUDY_TABLES),
+PAGE = declared_page(
+    INSTRUMENT,
     kind="heads",
-    tables=_TABLES,
-    study_tables=_STUDY_TABLES,
-    arrays=("portrait",),
     sections=geometry_sections,
     opening=_opening,
     facts=_facts,
@@ -78,8 +60,7 @@ PAGE = Page(
     silent=silent_heads,
     scripts=("head_map.js", "portrait.js"),
     pictures=GEOMETRY_PICTURES,
-    questions=_QUESTIONS,
-    basis="M1",
+    basis=TRAINED.name,
     counted="prompts",
 )
 """How a run about the heads is shown."""

@@ -1,3 +1,3 @@
 """How a run of ``flowscope audit`` is drawn and worded."""
 
-__all__: list[str] = []
+__all__ = ()

@@ -1,4 +1,4 @@
-"""Figures of P3: curvature of every head, its response to the sweeps, the EVI along depth."""
+"""Figures of the contraction: curvature of heads, its response to sweeps, the EVI along depth."""
 
 import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Figures of P1: forecasts by a fitted flow, bounds on a step, the budget, the last layers.
+"""Figures of the flow: forecasts by a fitted flow, bounds on a step, the budget, the last layers.
 
 Each function takes the tables and returns a plotly figure as plain data, or why there is none.
 """

@@ -1,4 +1,4 @@
-"""The PNG figures of P1, P4 and a study, from the same tables as the page and in its look."""
+"""The PNG figures of the flow, its rotation and a study, in the look of the page."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -210,4 +210,4 @@ FLOW_PICTURES: dict[str, Callable[[Source], Figure | Unavailable]] = {
     "identification": _identification,
     "output_temperature": _temperatures,
 }
-"""Pictures of P1, P4 and of a study by the name of their file."""
+"""Pictures of the flow, its rotation and of a study by the name of their file."""

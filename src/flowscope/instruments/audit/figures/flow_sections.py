@@ -1,7 +1,8 @@
-"""The sections of P1 and P4: can depth be forecast as a flow, what ends it, does it turn."""
+"""The sections of the flow: can depth be forecast as one, what ends it, does it turn."""
 
 import math
 
+from flowscope.instruments.audit.claims import ADEQUACY, ROTATION
 from flowscope.instruments.audit.figures import flow_figures, rotation_figures
 from flowscope.instruments.audit.figures.depth_tables import clouds, drift_skills
 from flowscope.records import Unavailable
@@ -18,12 +19,13 @@ __all__ = ["depth_loss_section", "flow_section", "rotation_section"]
 _TABLES = ("adequacy", "adequacy_clouds", "drifts", "overlay", "budget")
 _SHADES = [("passing", "segment that passes the gate"), ("abstained", "abstained")]
 _FEW_ROWS = 16
+_MOBILITY_AND_GAIN = "rank correlation of mobility left and gain of the layers after"
 
 
 def flow_section(source: Source) -> str:
-    """P1: forecasts, kinds of drift, clouds, bounds and the budget, or why there are none."""
+    """Forecasts, kinds of drift, clouds, bounds and the budget, or why there are none."""
     if not any(name in source.tables for name in _TABLES):
-        return missing(_why(source, "adequacy", "P1"))
+        return missing(_why(source, "adequacy", ADEQUACY.name))
     return (
         "<p>A drift is a rule that says, from where a token’s output is now, where it goes next. "
         "It is fitted on half of the prompts and judged on the other half. Total variation is the "
@@ -65,7 +67,7 @@ def _tokens(source: Source, table: str) -> str:
 def _forecasts(source: Source) -> str:
     titles = {"onward": "From the first state onward", "one layer": "One layer ahead"}
     pictures = {
-        horizon: _or_why(source, flow_figures.forecast(source, horizon), "adequacy", "P1")
+        horizon: _or_why(source, flow_figures.forecast(source, horizon), "adequacy", ADEQUACY.name)
         for horizon in titles
     }
     first = pictures["onward"]
@@ -83,7 +85,7 @@ def _forecasts(source: Source) -> str:
         "prompts the drift has not seen. Onward: started once, at the first state of the segment; "
         "one layer ahead: started anew before every layer. Between flow and persistence lies what "
         "the flow knows, between floor and flow what a better drift in the same coordinates could "
-        f"still gain.{_stopped(source)} {_tokens(source, 'adequacy')}{source.basis('P1')}."
+        f"still gain.{_stopped(source)} {_tokens(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
     return (
         f'<figure>{key(entries)}<div class="pair">{panels}</div>'
@@ -94,7 +96,7 @@ def _forecasts(source: Source) -> str:
 def _stopped(source: Source) -> str:
     if flow_figures.forecast_parts(source, "onward", "flow"):
         return ""
-    return " The flow is not drawn: it gave no number (P1 says why)."
+    return " The flow is not drawn: it gave no number (its verdict says why)."
 
 
 def _panel(horizon: str, picture: Picture | Unavailable) -> str:
@@ -107,14 +109,16 @@ def _panel(horizon: str, picture: Picture | Unavailable) -> str:
 def _kinds(source: Source) -> str:
     shown = drift_skills(source)
     if isinstance(shown, Unavailable):
-        return missing(_why(source, "drifts", "P1") if "drifts" not in source.tables else shown)
+        return missing(
+            _why(source, "drifts", ADEQUACY.name) if "drifts" not in source.tables else shown
+        )
     frame = source.tables["drifts"]
     held = _held(column(frame, "coordinates"), column(frame, "variance_held"))
     caption = (
         "Held-out error is that of the velocity on prompts left out of the fit, for each half, "
         "relative to zero drift (1: no better). Skill is 1 − TV / TV of persistence at the last "
         "layer of the segment: 0 is standing still, 1 the model itself; in brackets its interval. "
-        f"{held}{source.basis('P1')}."
+        f"{held}{source.basis(ADEQUACY.name)}."
     )
     table = listing(shown, "skill by kind of drift")
     note = f'<p class="source">{html_text(caption)}</p>'
@@ -134,12 +138,12 @@ def _held(coordinates: list[float], shares: list[float]) -> str:
 def _clouds(source: Source) -> str:
     shown = clouds(source)
     if isinstance(shown, Unavailable):
-        return missing(_why(source, "adequacy_clouds", "P1"))
+        return missing(_why(source, "adequacy_clouds", ADEQUACY.name))
     note = (
         "All tokens of a layer at once, as a cloud of points in the coordinates: KS is the largest "
         "Kolmogorov–Smirnov distance of a coordinate, MMD the squared mean discrepancy without "
         "bias (it may fall below 0 by chance). Smaller is nearer. In brackets: 2.5 and 97.5 % "
-        f"quantiles of resamples of prompts; {source.units('P1')}."
+        f"quantiles of resamples of prompts; {source.units(ADEQUACY.name)}."
     )
     table = listing(shown, "distances between clouds of forecast and true states")
     link = '<a href="tables/adequacy_clouds.csv">tables/adequacy_clouds.csv</a>'
@@ -150,7 +154,7 @@ def _clouds(source: Source) -> str:
 
 
 def _overlay(source: Source) -> str:
-    picture = _or_why(source, flow_figures.overlay(source), "overlay", "P1")
+    picture = _or_why(source, flow_figures.overlay(source), "overlay", ADEQUACY.name)
     if isinstance(picture, Unavailable):
         return missing(picture)
     frame = source.tables["overlay"]
@@ -166,7 +170,7 @@ def _overlay(source: Source) -> str:
         "at most. Vacuous where above .99 (dotted): no total variation exceeds 1, so such a bound "
         f"cannot fail. A bound says something {writes}{percent(told['restricted'])} for the "
         f"restricted bound; exceeded {count(int(exceeded), 'time')}. "
-        f"{_tokens(source, 'overlay')}{source.units('P1')}; medians, without interval."
+        f"{_tokens(source, 'overlay')}{source.units(ADEQUACY.name)}; medians, without interval."
     )
     shapes = ("line", "rule linear_interpolation", "rule random_weights", "rule")
     labels = [label for label, _, _ in flow_figures.BOUNDS.values()]
@@ -180,7 +184,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _budget(source: Source) -> str:
-    picture = _or_why(source, flow_figures.budget(source), "budget", "P1")
+    picture = _or_why(source, flow_figures.budget(source), "budget", ADEQUACY.name)
     if isinstance(picture, Unavailable):
         return missing(picture)
     frame = source.tables["budget"]
@@ -194,7 +198,8 @@ def _budget(source: Source) -> str:
         "One dot per token: the budget Ξ, made from the sizes of its steps, against the worst "
         "error of its forecast. The theory expects large errors only where Ξ is large: dots on or "
         f"below the line are covered, {percent(covered)} of all.{ranked} Ξ has two constants, "
-        f"fitted on half of the prompts. {_drawn(drawn, len(pairs))}, {source.units(name, 'P1')}; "
+        f"fitted on half of the prompts. {_drawn(drawn, len(pairs))}, "
+        f"{source.units(name, ADEQUACY.name)}; "
         "single readings, without interval."
     )
     entries = [("dot", "one token"), ("rule random_weights", "error = budget")]
@@ -207,7 +212,9 @@ def _drawn(drawn: int, whole: int) -> str:
 
 def depth_loss_section(source: Source) -> str:
     """What removing the last layers costs, beside the mobility left, or why it is not known."""
-    picture = _or_why(source, flow_figures.depth_loss(source), "depth_loss", "P1", "P4")
+    picture = _or_why(
+        source, flow_figures.depth_loss(source), "depth_loss", ADEQUACY.name, ROTATION.name
+    )
     if isinstance(picture, Unavailable):
         return missing(picture)
     frame = source.tables["depth_loss"]
@@ -224,7 +231,7 @@ def depth_loss_section(source: Source) -> str:
         "loss of the whole model; 0 means that the removed layers were not needed. Below: the "
         f"mobility ‖J‖ at that layer, how much the output could still move. {ended}"
         f"{_tokens(source, 'depth_loss')}"
-        f"{source.basis('rank correlation of mobility left and gain of the layers after', 'P1')}."
+        f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
     )
     entries = [
         ("line", "rise of the loss"),
@@ -236,8 +243,8 @@ def depth_loss_section(source: Source) -> str:
 
 
 def rotation_section(source: Source) -> str:
-    """P4: the share of the motion that turns, or why it is not known."""
-    picture = _or_why(source, rotation_figures.rotation(source), "rotation", "P4")
+    """The share of the motion that turns, or why it is not known."""
+    picture = _or_why(source, rotation_figures.rotation(source), "rotation", ROTATION.name)
     if isinstance(picture, Unavailable):
         return missing(picture)
     frame = rotation_figures.rotation_rows(source)
@@ -254,7 +261,7 @@ def rotation_section(source: Source) -> str:
         f"(p < .05), in {sum(told)} of {count(len(told), 'layer')}. Two checks of the method: the "
         f"diamond, a gradient field, should lie near 0, and the triangle, the same with rotation "
         f"planted in it{share}, near that share. {count(silent, 'layer')} abstained. "
-        f"{_tokens(source, 'rotation')}{source.units('P4')}; intervals: 95 %, "
+        f"{_tokens(source, 'rotation')}{source.units(ROTATION.name)}; intervals: 95 %, "
         f"{methods or 'method not recorded'}, resampling prompts."
     )
     entries = [

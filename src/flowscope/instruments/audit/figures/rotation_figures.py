@@ -1,4 +1,4 @@
-"""Figure of P4: how much of the motion at each layer turns, beside its two controls."""
+"""Figure of the rotation: how much of the motion at each layer turns, beside its two controls."""
 
 import math
 

@@ -4,6 +4,7 @@ A figure is a ``<figure>`` with an empty box, its data as JSON beside it, a key 
 caption of one sentence on what is seen plus the basis (n, interval method).
 """
 
+from flowscope.instruments.audit.claims import CONTRACTION, LOCKING
 from flowscope.instruments.audit.figures import (
     curvature_figures,
     depth_figures,
@@ -131,7 +132,7 @@ def _locking(source: Source) -> str:
     caption = (
         "Total variation of one step against the mass outside the top token: median and quartiles "
         f"of token–layer rows per bin, with the median of the exact bound.{informative} "
-        f"Quartiles are a spread, not an interval; {source.units('locking', 'P2')}."
+        f"Quartiles are a spread, not an interval; {source.units('locking', LOCKING.name)}."
     )
     entries = [
         ("line", "TV of a step, median"),
@@ -212,7 +213,7 @@ def _curvature(source: Source) -> str:
         "κ = 1 − W₁(rows) / distance(points), median over pairs of rows; dark is contraction, 0 "
         f"none. Rows are compared on the keys both see, renormalised{kept} (median over pairs of "
         f"the smaller share, then over heads). {count(silent, 'head')} abstained; "
-        f"{source.basis('P3')}."
+        f"{source.basis(CONTRACTION.name)}."
     )
     box = plot("curvature", measured, "curvature by layer and head of the model")
     return (

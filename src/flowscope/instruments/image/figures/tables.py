@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from flowscope.instruments.image.config import SMALL_RUN
 from flowscope.instruments.image.figures.axes import SAMPLERS
 from flowscope.records import Unavailable
 from flowscope.report.appendix import silent_rows
@@ -30,7 +31,7 @@ __all__ = [
     "winners",
 ]
 
-FEW_IMAGES = 512
+FEW_IMAGES = SMALL_RUN
 """Images below which a run is called small."""
 
 NOT_COMPARABLE = (

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
+from flowscope.instruments.sync.config import SMALL_RUN
 from flowscope.instruments.sync.figures.series import Series, class_names, rows_of, series_of
 from flowscope.records import Unavailable
 from flowscope.report.appendix import place_text, silent_rows
@@ -23,7 +24,7 @@ __all__ = [
     "without_midpoint",
 ]
 
-FEW_PAIRS = 16
+FEW_PAIRS = SMALL_RUN
 """Pairs below which a run is called small."""
 
 _TIMES = {"feature": "τ spec (features)", "coarse": "τ coarse", "fine": "τ fine"}

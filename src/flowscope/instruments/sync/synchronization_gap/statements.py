@@ -12,7 +12,10 @@ import math
 import pandas as pd
 
 from flowscope.instruments.sync.claims import GAP, ORDER
-from flowscope.instruments.sync.ranks import FEWEST_MODES, layerwise_rank_correlation
+from flowscope.instruments.sync.synchronization_gap.ranks import (
+    FEWEST_MODES,
+    layerwise_rank_correlation,
+)
 from flowscope.lab.statements import (
     Agreement,
     Statement,

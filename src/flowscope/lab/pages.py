@@ -1,0 +1,39 @@
+"""The page of an instrument: what it declares, joined with how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowscope.lab.claim import Table
+from flowscope.lab.instrument import Instrument
+from flowscope.report import Page
+
+__all__ = ["declared_page"]
+
+
+def declared_page(instrument: Instrument, **drawing: Any) -> Page:
+    """Page of an instrument; tables, arrays and questions are those that it declares.
+
+    Parameters
+    ----------
+    instrument
+        Its stages and studies name the tables, its claims the questions.
+    **drawing
+        Other fields of `flowscope.report.Page`: sections, pictures, facts.
+    """
+    studies = [instrument.study(reference) for reference in instrument.studies]
+    of_studies = {name: table for study in studies for name, table in study.tables.items()}
+    return Page(
+        tables=_purposes(instrument.tables, optional=False),
+        extras=_purposes({**instrument.tables, **of_studies}, optional=True),
+        study_tables=_purposes(of_studies, optional=False),
+        arrays=instrument.arrays,
+        questions={claim.name: claim.asks for claim in instrument.claims},
+        units=instrument.claims[0].unit,
+        **drawing,
+    )
+
+
+def _purposes(tables: Mapping[str, Table], *, optional: bool) -> dict[str, str]:
+    return {name: table.purpose for name, table in tables.items() if table.optional == optional}
