@@ -63,7 +63,8 @@ def depth(bench: AuditBench) -> None:
         return
     segments = segments_of(layers["relative_step"].to_numpy()[1:])
     control = _control(bench)
-    row = summary.telling_row(reading.depth, min(config.batch, len(subject.prompts)))
+    # The second look keeps the states of its first batch, which holds no more than the few prompts.
+    row = summary.telling_row(reading.depth, min(config.batch, len(subject.few)))
     counter = bench.counter("second look")
     look = second_look(subject.model, subject.few_batches(config.batch), segments, row)
     counter.finish()

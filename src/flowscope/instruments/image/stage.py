@@ -94,9 +94,11 @@ class ImageStage:
     def kept(self, name: str, make: Callable[[], Arrays]) -> Arrays:
         """A shard of the run, made when it is not there."""
         key = ShardKey(name=name, fingerprint=self.fingerprint)
-        if not self.run.shard_done(key):
+        shard = self.run.find_shard(key)
+        if shard is None:
             self.run.write_shard(key, make(), {})
-        return dict(self.run.read_shard(key).arrays)
+            shard = self.run.read_shard(key)
+        return dict(shard.arrays)
 
     def read(self, x: Tensor) -> np.ndarray:
         """Class of each state at time 0, −1 where nothing reads it."""

@@ -60,8 +60,9 @@ class ModeReading:
             listed = hashlib.sha256(listed.encode()).hexdigest()[:16]
         name = f"differences-{self._config.labels[0]}-g{g:g}-{listed}"
         key = ShardKey(name=name, fingerprint=self._fingerprint)
-        if self._run.shard_done(key):
-            return dict(self._run.read_shard(key).arrays)
+        shard = self._run.find_shard(key)
+        if shard is not None:
+            return dict(shard.arrays)
         arrays = self._walked(g, kept, asked)
         self._run.write_shard(key, arrays, {"g": g})
         return arrays

@@ -207,7 +207,8 @@ class Outcomes:
         if step == 0:
             return start
         key = self._key("trunk", label, "shared" if control else f"g{g:g}", number)
-        if not self._run.shard_done(key):
+        shard = self._run.find_shard(key)
+        if shard is None:
             states = {}
             # Closed at once when something breaks, so that the model is not left coupled.
             with closing(sampler.walk(start, noise, g=g, shared=control)) as walk:
@@ -216,7 +217,8 @@ class Outcomes:
                         states[f"step{done}"] = x.float().cpu().numpy()
                     self._advance(1)
             self._run.write_shard(key, states, {"label": label, "g": g})
-        held = self._run.read_shard(key).arrays[f"step{step}"]
+            shard = self._run.read_shard(key)
+        held = shard.arrays[f"step{step}"]
         return torch.from_numpy(held.copy()).to(self._denoiser.device)
 
     def _told(self, x: Tensor, *, baseline: bool) -> Arrays:

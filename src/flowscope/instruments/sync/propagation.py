@@ -230,8 +230,9 @@ class Propagation:
     def _named(self, g: float) -> Arrays:
         """Ranks of the modes, and how much of each is in the mode of that rank under coupling."""
         key = self._key("modes", f"g{g:g}")
-        if self._run.shard_done(key):
-            return dict(self._run.read_shard(key).arrays)
+        shard = self._run.find_shard(key)
+        if shard is not None:
+            return dict(shard.arrays)
         free = self._free_basis()
         other = free if g == 0 else self._made_basis(g)
         shared = [
@@ -296,10 +297,12 @@ class Propagation:
         middle = step == self.steps[len(self.steps) // 2]
         kind = "eigenvalue" if middle else "gains"
         key = self._key(f"n{self._states}", f"step{step}", f"near{near}", kind)
-        if not self._run.shard_done(key):
+        shard = self._run.find_shard(key)
+        if shard is None:
             arrays = self._measured(step, int(np.flatnonzero(kept == near)[0]), middle)
             self._run.write_shard(key, arrays, {"step": step, "near": near})
-        return StepResponse(step=step, near=near, **self._run.read_shard(key).arrays)
+            shard = self._run.read_shard(key)
+        return StepResponse(step=step, near=near, **shard.arrays)
 
     def _measured(self, step: int, place: int, middle: bool) -> Arrays:
         """Everything about one reverse step; ``place`` is that of the kept step next to it."""
