@@ -47,7 +47,7 @@ from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.source import read_source
 
-EVERY = tuple(PAGE.purposes)
+EVERY = (*PAGE.tables, *PAGE.study_tables)
 ARRAYS = ("kernel", "current", "law", "diffusion", "magnetic")
 SMALL = (2, 3)
 LAW = np.zeros((30, 9, 24))

@@ -125,7 +125,7 @@ def test_guided_samplers_are_not_judged_by_what_holds_for_scores(folder, tmp_pat
     found = fs.image(folder, out=tmp_path / "run", guidance=2.0, **SMALL)
     told = {v.name: v.decision for v in found.verdicts}
     assert (told["I1"], told["I3"]) == ("abstains", "abstains")
-    assert "guided field is the score of no law" in found.verdicts[0].because
+    assert "not the score of any distribution" in found.verdicts[0].because
     assert "guidance" in found.information.reason
 
 

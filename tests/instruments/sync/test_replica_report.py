@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from flowscope.report.choice import PAGES
 from matplotlib.image import imread
 from tests.instruments.audit.synthetic_flow import HOSTILE
 from tests.instruments.heads.synthetic_geometry import write_geometry
@@ -54,6 +53,7 @@ from flowscope.instruments.sync.figures.tables import (
     silent_replicas,
 )
 from flowscope.instruments.sync.page import PAGE
+from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Run, Unavailable
 from flowscope.report import render, report_html
 from flowscope.report.canvas import png
@@ -455,7 +455,7 @@ def test_a_missing_table_is_named_and_the_rest_is_there(tmp_path, name):
     assert not any(f"table {other}</th>" in page for other in (*AUDIT.tables, *OPTIONAL))
 
 
-@pytest.mark.parametrize("name", [*EVERY, *PAGE.extras])
+@pytest.mark.parametrize("name", [*EVERY, *OPTIONAL])
 @pytest.mark.parametrize("damage", ["no rows", "one column", "no numbers"])
 def test_a_poor_table_is_no_error(tmp_path, name, damage):
     whole = write_replicas(tmp_path / "run", study=True, **SMALL)
@@ -467,7 +467,7 @@ def test_a_poor_table_is_no_error(tmp_path, name, damage):
         "one column": pd.DataFrame({"g": [0.5, 0.5]}),
         "no numbers": frame.assign(**dict.fromkeys(numbers, float("nan"))),
     }
-    for other in (*EVERY, *PAGE.extras):
+    for other in (*EVERY, *OPTIONAL):
         bare.write_table(other, frames[damage] if other == name else whole.read_table(other))
     bare.write_arrays("strip", whole.read_arrays("strip"))
     page = report_html(bare, PAGE)
@@ -513,7 +513,8 @@ def test_render_writes_the_pictures_of_replicas_and_no_others(tmp_path):
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
     assert {path: path.read_bytes() for path in render(run, PAGE)} == first
-    assert not any(set(PAGE.pictures) & set(page.pictures) for page in PAGES if page is not PAGE)
+    pages = [one.resolve(one.page) for one in registry.instruments()]
+    assert not any(set(PAGE.pictures) & set(page.pictures) for page in pages if page is not PAGE)
     (run.folder / "tables" / "energies.csv").unlink()
     assert isinstance(png(read_source(run, PAGE), "sync_energies"), Unavailable)
     render(run, PAGE)
