@@ -8,6 +8,7 @@ Nothing is imported before it is asked for: torch and transformers take seconds,
 ``flowscope --help`` needs neither. Types are in ``__init__.pyi``.
 """
 
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +30,9 @@ def __getattr__(name: str) -> Any:
     if name in result_names():
         declared = instrument(result_names()[name])
         return declared.resolve(declared.result)
-    raise AttributeError(f"module 'flowscope' has no attribute {name!r}")
+    # With name and obj Python adds the nearest name to the message.
+    message = f"module 'flowscope' has no attribute {name!r}"
+    raise AttributeError(message, name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:

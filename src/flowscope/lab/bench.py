@@ -29,7 +29,7 @@ from flowscope.records import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bench", "Counter", "Progress", "Subject"]
+__all__ = ["Bench", "Counter", "Progress", "Subject", "seeded_generator"]
 
 Value = TypeVar("Value")
 

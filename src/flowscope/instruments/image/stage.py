@@ -12,6 +12,7 @@ from torch import Tensor
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel
 from flowscope.instruments.image.sampling import Stepped, Track, marched
+from flowscope.lab.bench import seeded_generator
 from flowscope.models.readers import Reader
 from flowscope.probes import Arrays
 from flowscope.records import Run, ShardKey, Unavailable
@@ -59,9 +60,7 @@ class ImageStage:
 
     def generator(self, stage: int, chunk: int, stream: int = 0) -> torch.Generator:
         """Noise of one stream of one chunk."""
-        given = [self.config.seed, stage, chunk, stream]
-        state = int(np.random.SeedSequence(given).generate_state(1, np.uint64)[0])
-        return torch.Generator().manual_seed(state >> 1)
+        return seeded_generator(self.config.seed, stage, chunk, stream)
 
     def labels(self, rows: slice) -> Tensor | None:
         """Classes of some images, all in turn in an order of the seed; None when none is asked."""
