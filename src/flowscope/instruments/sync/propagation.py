@@ -230,8 +230,7 @@ class Propagation:
     def _named(self, g: float) -> Arrays:
         """Ranks of the modes, and how much of each is in the mode of that rank under coupling."""
         key = self._key("modes", f"g{g:g}")
-        shard = self._run.find_shard(key)
-        if shard is not None:
+        if (shard := self._run.find_shard(key)) is not None:
             return dict(shard.arrays)
         free = self._free_basis()
         other = free if g == 0 else self._made_basis(g)
@@ -297,8 +296,7 @@ class Propagation:
         middle = step == self.steps[len(self.steps) // 2]
         kind = "eigenvalue" if middle else "gains"
         key = self._key(f"n{self._states}", f"step{step}", f"near{near}", kind)
-        shard = self._run.find_shard(key)
-        if shard is None:
+        if (shard := self._run.find_shard(key)) is None:
             arrays = self._measured(step, int(np.flatnonzero(kept == near)[0]), middle)
             self._run.write_shard(key, arrays, {"step": step, "near": near})
             shard = self._run.read_shard(key)
@@ -352,8 +350,7 @@ class Propagation:
 
 
 def _array(*parts: Tensor) -> NDArray[np.float64]:
-    stacked: NDArray[np.float64] = torch.stack(parts).double().cpu().numpy()
-    return stacked
+    return np.asarray(torch.stack(parts).double().cpu())
 
 
 def _multiplied(propagators: list[Propagator], modes: Tensor) -> NDArray[np.float64]:
