@@ -20,6 +20,42 @@ _PATHS = (
     "uturn_images",
 )
 
+# In the order of the file; the keys, which name a row, are beside each table.
+_COLUMNS = {
+    "weak_error": ("difference", "standard_error", "low", "high", "resolved", "images"),
+    "weak_error_slope": (
+        "slope", "low", "high", "method", "first", "last", "images", "status", "because",
+    ),
+    "family": (
+        "accuracy", "accuracy_low", "accuracy_high", "tv", "tv_low", "tv_high", "tv_null",
+        "tv_null_high", "images",
+    ),
+    "parity": (
+        "time", "log_snr", "tv", "tv_low", "tv_high", "tv_null", "tv_null_high", "tv_p", "ks",
+        "ks_low", "ks_high", "ks_null", "ks_null_high", "ks_p", "outside", "images", "bins",
+    ),
+    "smoothness": ("time", "log_snr", "size", "low", "high"),
+    "paths": (
+        "variation", "variation_low", "variation_high", "tortuosity", "tortuosity_low",
+        "tortuosity_high", "quadratic", "quadratic_low", "quadratic_high", "expected_quadratic",
+        "images",
+    ),
+    "rotation": (
+        "time", "log_snr", "first", "last", "normalised", "low", "high", "interval_method",
+        "energy", "energy_low", "energy_high", "total", "p_value", "linear", "gradient_control",
+        "planted_control", "planted_share", "degree", "status", "because", "gradient_error",
+        "gradient_error_low", "gradient_error_high", "rank", "points", "images",
+    ),
+    "information": (
+        "time", "log_snr", "rate", "rate_low", "rate_high", "entropy", "low", "high",
+        "rate_by_distance", "entropy_by_distance", "exact", "images",
+    ),
+    "uturn": (
+        "log_snr", "steps", "same_class", "low", "high", "exact", "chance", "correlation_chance",
+        "entropy_at_least", "correlation", "correlation_low", "correlation_high", "images",
+    ),
+}  # fmt: skip
+
 INSTRUMENT = Instrument(
     name="image",
     home=__name__,
@@ -74,14 +110,17 @@ INSTRUMENT = Instrument(
                 "weak_error": Table(
                     purpose="how much an observable moves when the number of steps doubles",
                     keys=("sampler", "observable", "steps"),
+                    columns=_COLUMNS["weak_error"],
                 ),
                 "weak_error_slope": Table(
                     purpose="how fast that falls as the number of steps grows",
                     keys=("sampler", "observable"),
+                    columns=_COLUMNS["weak_error_slope"],
                 ),
                 "family": Table(
                     purpose="accuracy and histograms from ODE to SDE, by number of steps",
                     keys=("lam", "steps"),
+                    columns=_COLUMNS["family"],
                 ),
             },
         ),
@@ -96,13 +135,17 @@ INSTRUMENT = Instrument(
                 "parity": Table(
                     purpose="how far apart the histograms of the two samplers are, by time",
                     keys=("channel", "step"),
+                    columns=_COLUMNS["parity"],
                 ),
                 "smoothness": Table(
                     purpose="the size of the steps of both samplers, by time",
                     keys=("sampler", "step"),
+                    columns=_COLUMNS["smoothness"],
                 ),
                 "paths": Table(
-                    purpose="the length of the paths of both samplers", keys=("sampler",)
+                    purpose="the length of the paths of both samplers",
+                    keys=("sampler",),
+                    columns=_COLUMNS["paths"],
                 ),
             },
         ),
@@ -114,7 +157,9 @@ INSTRUMENT = Instrument(
             claims=(GRADIENT,),
             tables={
                 "rotation": Table(
-                    purpose="the share of the learned score that turns, by time", keys=("step",)
+                    purpose="the share of the learned score that turns, by time",
+                    keys=("step",),
+                    columns=_COLUMNS["rotation"],
                 )
             },
         ),
@@ -125,7 +170,9 @@ INSTRUMENT = Instrument(
             settings=_PATHS,
             tables={
                 "information": Table(
-                    purpose="what the state knows of its class, by time", keys=("step",)
+                    purpose="what the state knows of its class, by time",
+                    keys=("step",),
+                    columns=_COLUMNS["information"],
                 )
             },
         ),
@@ -139,6 +186,7 @@ INSTRUMENT = Instrument(
                     purpose="whether images noised to a time and brought back are of the same "
                     "class",
                     keys=("time",),
+                    columns=_COLUMNS["uturn"],
                 )
             },
         ),

@@ -27,6 +27,23 @@ class TrackT(Config):
     )
 
 
+# In the order of the file; the keys, which name a row, are beside each table.
+_COLUMNS = {
+    "track_t": ("where", "says", "measured", "agrees", "rule"),
+    "identification": (
+        "drift_distance", "state_distance", "state_to_next", "drift_to_next", "state_order",
+        "drift_order", "tokens",
+    ),
+    "output_temperature": (
+        "loss", "loss_low", "loss_high", "mobility", "mobility_low", "mobility_high",
+        "mobility_median", "ece", "ece_low", "ece_high", "tokens",
+    ),
+    "bridge": (
+        "relative", "rms", "scale", "centring", "status", "because", "score_loss", "score_status",
+        "score_because", "layers", "points", "prompts",
+    ),
+}  # fmt: skip
+
 STUDY = Study(
     name="track_t",
     home=__name__,
@@ -41,14 +58,25 @@ STUDY = Study(
         Stage(name="calibration", home=__name__, measure="measuring.output_temperature"),
     ),
     tables={
-        "track_t": Table(purpose="what the source says beside what was measured", keys=("item",)),
-        "identification": Table(purpose="the same weights with finer steps"),
+        "track_t": Table(
+            purpose="what the source says beside what was measured",
+            keys=("item",),
+            columns=_COLUMNS["track_t"],
+        ),
+        "identification": Table(
+            purpose="the same weights with finer steps",
+            keys=("n",),
+            columns=_COLUMNS["identification"],
+        ),
         "output_temperature": Table(
             purpose="mobility, loss and calibration by temperature of the output",
             keys=("temperature",),
+            columns=_COLUMNS["output_temperature"],
         ),
         "bridge": Table(
             purpose="the residual of the bridge equation, by layer, beside a bridge's",
+            keys=("data",),
+            columns=_COLUMNS["bridge"],
             optional=True,
         ),
     },

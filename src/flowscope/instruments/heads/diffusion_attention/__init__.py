@@ -24,6 +24,13 @@ class DiffusionAttention(Config):
     charge: float = setting(0.05, "Magnetic charge per unit of the logits", allow_inf_nan=False)
 
 
+# In the order of the file; the keys, which name a row, are beside each table.
+_COLUMNS = {
+    "diffusion_attention": ("where", "says", "measured", "agrees", "rule"),
+    "identities": ("formula", "error", "scale", "heads", "bound", "holds", "refused"),
+    "regimes": ("meaning", "mean", "median", "least", "largest", "readings"),
+}  # fmt: skip
+
 STUDY = Study(
     name="diffusion_attention",
     home=__name__,
@@ -35,14 +42,19 @@ STUDY = Study(
     stages=(Stage(name="identities", home=__name__, measure="measuring.identities"),),
     tables={
         "diffusion_attention": Table(
-            purpose="what the source says beside what was measured", keys=("item",)
+            purpose="what the source says beside what was measured",
+            keys=("item",),
+            columns=_COLUMNS["diffusion_attention"],
         ),
         "identities": Table(
-            purpose="the identities of the source and how exactly they hold", keys=("identity",)
+            purpose="the identities of the source and how exactly they hold",
+            keys=("identity",),
+            columns=_COLUMNS["identities"],
         ),
         "regimes": Table(
             purpose="statistics of the regimes over heads and prompts",
             keys=("quantity",),
+            columns=_COLUMNS["regimes"],
             optional=True,
         ),
     },

@@ -25,6 +25,10 @@ STUDY = Study(
     settings="study.yaml",
     statements="statements.image_statement_table",
     tables={
-        "track_i": Table(purpose="what the source says beside what was measured", keys=("item",))
+        "track_i": Table(
+            purpose="what the source says beside what was measured",
+            keys=("item",),
+            columns=("where", "says", "measured", "agrees", "rule"),
+        )
     },
 )

@@ -26,7 +26,9 @@ STUDY = Study(
     statements="statements.sync_statement_table",
     tables={
         "synchronization_gap": Table(
-            purpose="what the source says beside what was measured", keys=("item",)
+            purpose="what the source says beside what was measured",
+            keys=("item",),
+            columns=("where", "says", "measured", "agrees", "rule"),
         )
     },
 )
