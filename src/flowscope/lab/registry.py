@@ -96,7 +96,7 @@ def instrument_of(run: Run) -> Instrument:
     Raises
     ------
     InvalidInputError
-        The run names an instrument that is not installed, or has no table of any.
+        The run names an instrument that is not installed.
     """
     resolved = run.read_manifest().config_resolved
     command: Any = resolved.get("command") if isinstance(resolved, Mapping) else None
