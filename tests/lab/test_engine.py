@@ -51,7 +51,7 @@ def test_stage_abstains_when_a_claim_it_needs_does_not_hold(tmp_path):
 
 def test_judge_that_abstains_keeps_the_tables_and_leaves_no_note(tmp_path):
     result = run(tmp_path / "run", silent=True)
-    assert verdicts(result)["T1"] == ("abstains", "told to be silent")
+    assert verdicts(result)["T1"] == ("abstains", "asked to be silent")
     assert "fall" in result.tables
     assert "fall" not in {m.name for m in result.run.read_measurements()}
 

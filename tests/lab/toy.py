@@ -15,6 +15,7 @@ from flowscope.lab import (
     Claim,
     Config,
     Instrument,
+    Records,
     Result,
     Stage,
     Subject,
@@ -58,21 +59,18 @@ def fall(bench: Bench[Any, ToyConfig]) -> None:
     bench.once("last", lambda: float(change[-1]))
 
 
-def judge_fall(bench: Bench[Any, ToyConfig]) -> list[Verdict]:
-    if bench.config.silent:
-        raise Abstention("told to be silent")
-    return [verdict(SMALL, float(bench.records.read_table("fall")["change"].iloc[-1]))]
+def judge_fall(records: Records) -> list[Verdict]:
+    if records.settings["silent"]:
+        raise Abstention("asked to be silent")
+    return [verdict(SMALL, float(records.table("fall", "change")["change"].iloc[-1]))]
 
 
 def follow(bench: Bench[Any, ToyConfig]) -> None:
     bench.put("follow", pd.DataFrame({"value": [bench.shared("last")]}))
+    bench.decide(verdict(AFTER, bench.shared("last")))
 
 
-def judge_follow(bench: Bench[Any, ToyConfig]) -> list[Verdict]:
-    return [verdict(AFTER, bench.shared("last"))]
-
-
-def judge_wrongly(bench: Bench[Any, ToyConfig]) -> list[Verdict]:
+def judge_wrongly(records: Records) -> list[Verdict]:
     return [verdict(SMALL, 0.0)]
 
 
@@ -107,7 +105,6 @@ FOLLOW = Stage(
     name="follow",
     home=__name__,
     measure="follow",
-    judge="judge_follow",
     claims=(AFTER,),
     needs=(SMALL,),
     tables={"follow": Table(purpose="what follows")},

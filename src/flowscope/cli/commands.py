@@ -229,13 +229,25 @@ def reproduce(
 
 
 @_added
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Write report.html and the figures of RUN again from its tables; no model is needed."""
+def report(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Judge again from the tables first (default: no).")
+    ] = False,
+) -> None:
+    """Write report.html and the figures of RUN again from its tables; no model is needed.
+
+    With --judge the verdicts are made again from the tables, by the rules of this version. The
+    verdicts of an audit are made while it measures and stay as they are.
+    """
 
     def command() -> _Outcome:
         from flowscope.lab.result import opened
 
-        page = str(opened(run).report())
+        result = opened(run)
+        if judge:
+            result.judge()
+        page = str(result.report())
         return _Outcome(
             document={"report": page},
             show=lambda console: console.print(f"report: {escape(page)}", soft_wrap=True),

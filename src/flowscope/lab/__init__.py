@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowscope.lab.bench import Bench, Counter, Progress, Subject
-    from flowscope.lab.claim import Abstention, Claim, Table
+    from flowscope.lab.claim import Abstention, Claim, Missing, Table
     from flowscope.lab.config import Config
     from flowscope.lab.instrument import Argument, Instrument, Stage
     from flowscope.lab.result import Result
     from flowscope.lab.study import Reproduction, Study
+    from flowscope.lab.view import Records
 
 _HOMES = {
     "Abstention": "claim",
@@ -23,7 +24,9 @@ _HOMES = {
     "Config": "config",
     "Counter": "bench",
     "Instrument": "instrument",
+    "Missing": "claim",
     "Progress": "bench",
+    "Records": "view",
     "Reproduction": "study",
     "Result": "result",
     "Stage": "instrument",
@@ -39,7 +42,9 @@ __all__ = [
     "Config",
     "Counter",
     "Instrument",
+    "Missing",
     "Progress",
+    "Records",
     "Reproduction",
     "Result",
     "Stage",

@@ -75,6 +75,8 @@ class Bench(Generic[S, C]):
         The run folder.
     verdicts
         Verdicts of the stages that are finished, by name.
+    decided
+        Verdicts that the running stage made while it measured.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Bench(Generic[S, C]):
         self.subject, self.config, self.study = subject, config, study
         self.verdicts: dict[str, Verdict] = {}
         self.progress: Progress = progress or silent
+        self.decided: list[Verdict] = []
         self._shared: dict[str, Any] = {}
         self._fingerprint = ""
         if folder is None:
@@ -114,10 +117,15 @@ class Bench(Generic[S, C]):
         """Record that one part of a stage gave no number, and why; the stage goes on."""
         self.note(Measurement.abstained(name, reason))
 
+    def decide(self, *verdicts: Verdict) -> None:
+        """Hand over verdicts that a stage without a judge made while it measured."""
+        self.decided += verdicts
+
     def begin(self, stage: Stage) -> None:
         """Start a stage: from here on shards belong to it."""
         config = self.config if self.study is None else _joined(self.config, self.study)
         self._fingerprint = self._hash(config, stage.settings)
+        self.decided = []
 
     @property
     def fingerprint(self) -> str:

@@ -9,22 +9,24 @@ is in the folder, and the same call resumes there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowscope.evidence import not_measured
 from flowscope.lab.bench import Bench
-from flowscope.lab.claim import Abstention, Claim
+from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.progress import Progress
+from flowscope.lab.view import Records
 from flowscope.records import Verdict
 
 if TYPE_CHECKING:
     from flowscope.lab.result import Result
     from flowscope.lab.study import Study
 
-__all__ = ["run"]
+__all__ = ["judged", "rejudge", "run"]
 
 
 def run(
@@ -67,6 +69,24 @@ def run(
     return result
 
 
+def rejudge(result: Result) -> None:
+    """Judge a finished run again from its folder, and state the claims of its study again.
+
+    A verdict stays as it is where its stage has no judge, or where the run lacks the table that the
+    judge reads.
+    """
+    instrument, records = result.instrument, Records(run=result.run)
+    verdicts = {verdict.name: verdict for verdict in result.verdicts}
+    for stage in instrument.stages:
+        if stage.judge:
+            with suppress(Missing):
+                verdicts |= {verdict.name: verdict for verdict in judged(stage, records)}
+    result.run.write_verdicts([verdicts[name] for name in sorted(verdicts)])
+    for study in (instrument.study(reference) for reference in instrument.studies):
+        if study.name in result.run.tables():
+            result.run.write_table(study.name, study.resolve(study.statements)(result.run))
+
+
 def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
     """Measure and judge one stage, or let it abstain."""
     bench.begin(stage)
@@ -77,7 +97,8 @@ def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
         bench.abstain(stage.name, str(reason))
         verdicts = [not_measured(claim, str(reason)) for claim in stage.claims]
     else:
-        verdicts = _judged(stage, bench)
+        verdicts = judged(stage, Records(run=bench.records)) if stage.judge else bench.decided
+        _check(stage, verdicts)
     bench.verdicts |= {verdict.name: verdict for verdict in verdicts}
 
 
@@ -88,13 +109,15 @@ def _require(claims: Iterable[Claim], bench: Bench[Any, Any]) -> None:
             raise Abstention(f"{claim.name} does not hold: {verdict.because}")
 
 
-def _judged(stage: Stage, bench: Bench[Any, Any]) -> list[Verdict]:
-    if not stage.judge:
-        return []
+def judged(stage: Stage, records: Records) -> list[Verdict]:
+    """Verdicts of a stage from the records alone."""
     try:
-        verdicts: list[Verdict] = list(stage.resolve(stage.judge)(bench))
+        return list(stage.resolve(stage.judge)(records))
     except Abstention as reason:
         return [not_measured(claim, str(reason)) for claim in stage.claims]
+
+
+def _check(stage: Stage, verdicts: Iterable[Verdict]) -> None:
     names = {verdict.name for verdict in verdicts}
     expected = {claim.name for claim in stage.claims}
     if names != expected:
@@ -102,4 +125,3 @@ def _judged(stage: Stage, bench: Bench[Any, Any]) -> list[Verdict]:
             f"The stage {stage.name!r} declares the claims {sorted(expected)} and judged "
             f"{sorted(names)}."
         )
-    return verdicts

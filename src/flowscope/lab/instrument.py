@@ -76,9 +76,11 @@ class Stage:
         Reference to a function of the bench that may run the model and leaves tables, notes and
         shards.
     judge
-        Reference to a function of the bench that returns the verdicts on the claims.
+        Reference to a function of the `flowscope.lab.Records` that returns the verdicts on the
+        claims. It sees no model, so that a finished run can be judged again. A stage without a
+        judge decides its claims with ``bench.decide`` while it measures.
     claims
-        What the judge decides. If the stage abstains, every claim abstains for the same reason.
+        What is decided. If the stage abstains, every claim abstains for the same reason.
     needs
         Claims of earlier stages that must hold; otherwise the stage abstains and says so.
     tables

@@ -136,6 +136,16 @@ class Result:
         render(run, instrument.resolve(instrument.page))
         return run.folder / "report.html"
 
+    def judge(self) -> tuple[Verdict, ...]:
+        """Judge again from the tables, by the rules of this version; return the verdicts.
+
+        A verdict stays as it is where its stage has no judge, or where a table is missing.
+        """
+        from flowscope.lab.engine import rejudge
+
+        rejudge(self)
+        return self.verdicts
+
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: verdicts, how much was read, and where the tables are."""
         run, measured = self.run, self.settings.get("measured", {})

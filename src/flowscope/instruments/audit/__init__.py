@@ -114,7 +114,6 @@ INSTRUMENT = Instrument(
             name="depth",
             home=__name__,
             measure="measuring.depth",
-            judge="judge.depth",
             claims=(VARIATION, LOCKING),
             settings=_PASS,
             tables={
@@ -164,7 +163,6 @@ INSTRUMENT = Instrument(
             name="contraction",
             home=__name__,
             measure="measuring.contraction",
-            judge="judge.contraction",
             claims=(CONTRACTION,),
             tables={
                 "curvature": Table(
@@ -188,7 +186,6 @@ INSTRUMENT = Instrument(
             name="flow",
             home=__name__,
             measure="measuring.flow",
-            judge="judge.flow",
             claims=(ADEQUACY,),
             tables={
                 "adequacy": Table(
@@ -226,7 +223,6 @@ INSTRUMENT = Instrument(
             name="rotation",
             home=__name__,
             measure="measuring.rotation",
-            judge="judge.rotation",
             claims=(ROTATION,),
             tables={
                 "rotation": Table(

@@ -1,7 +1,6 @@
-"""The verdicts of ``flowscope audit``.
+"""The verdicts of ``flowscope audit``, made while its stages measure.
 
-Contraction, flow and rotation are judged while they are measured; here their verdicts are handed
-over, or the claims abstain because nothing was measured.
+Other instruments judge from the records alone; the rules of the audit are to be rewritten so.
 """
 
 from __future__ import annotations

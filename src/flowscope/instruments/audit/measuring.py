@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence import resampled_counts
+from flowscope.evidence import not_measured, resampled_counts
 from flowscope.evidence.bootstrap import Counts
 from flowscope.flows import Segment, segments_of
-from flowscope.instruments.audit import summary
+from flowscope.instruments.audit import judge, summary
+from flowscope.instruments.audit.claims import (
+    ADEQUACY,
+    CONTRACTION,
+    LOCKING,
+    ROTATION,
+    VARIATION,
+)
 from flowscope.instruments.audit.contraction_stage import ContractionStage
 from flowscope.instruments.audit.depth_pass import Measured, Sampling, measured
 from flowscope.instruments.audit.flow_stage import FlowStage
@@ -19,10 +27,11 @@ from flowscope.instruments.audit.rotation_stage import RotationStage
 from flowscope.instruments.audit.second_look import SecondLook, second_look
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.lab.claim import Abstention, Claim
 from flowscope.models.loading import Loaded
 from flowscope.models.prompts import Prompts, batches_of
 from flowscope.models.twin import fresh_twin
-from flowscope.records import Run, Unavailable
+from flowscope.records import Run, Unavailable, Verdict
 
 __all__ = ["Depth", "contraction", "depth", "flow", "rotation"]
 
@@ -60,6 +69,7 @@ def depth(bench: AuditBench) -> None:
     layers = summary.layer_table(reading.depth, _counts(bench))
     if reading.space != "output":
         _hidden(bench, reading, layers)
+        _decide(bench, judge.depth, VARIATION, LOCKING)
         return
     segments = segments_of(layers["relative_step"].to_numpy()[1:])
     control = _control(bench)
@@ -81,6 +91,7 @@ def depth(bench: AuditBench) -> None:
     bench.once("locking", lambda: locking)
     if not isinstance(locking, Unavailable):
         bench.put("locking", locking.table)
+    _decide(bench, judge.depth, VARIATION, LOCKING)
 
 
 def contraction(bench: AuditBench) -> None:
@@ -94,25 +105,36 @@ def contraction(bench: AuditBench) -> None:
         stage.no_output_path(made.reading.because)
     twin = fresh if isinstance(fresh, Unavailable) else fresh.curvature
     bench.once("contraction", lambda: stage.verdict(made.reading.curvature, twin, words))
+    _decide(bench, judge.contraction, CONTRACTION)
 
 
 def flow(bench: AuditBench) -> None:
     """Fit a flow on some prompts and forecast the layers of others."""
     paths = _paths(bench)
-    if isinstance(paths, Unavailable):
-        return
-    stage = _flow(bench)
-    stage.depth_loss(paths)
-    bench.once("flow", lambda: stage.adequacy(paths, bench.shared("depth").passing))
+    if not isinstance(paths, Unavailable):
+        stage = _flow(bench)
+        stage.depth_loss(paths)
+        bench.once("flow", lambda: stage.adequacy(paths, bench.shared("depth").passing))
+    _decide(bench, judge.flow, ADEQUACY)
 
 
 def rotation(bench: AuditBench) -> None:
     """Measure how much of the motion turns at the central layers."""
     paths = _paths(bench)
-    if isinstance(paths, Unavailable):
-        return
-    stage = RotationStage(config=bench.config, put=bench.put, progress=bench.progress)
-    bench.once("rotation", lambda: stage.verdict(paths, bench.shared("depth").passing))
+    if not isinstance(paths, Unavailable):
+        stage = RotationStage(config=bench.config, put=bench.put, progress=bench.progress)
+        bench.once("rotation", lambda: stage.verdict(paths, bench.shared("depth").passing))
+    _decide(bench, judge.rotation, ROTATION)
+
+
+def _decide(
+    bench: AuditBench, judging: Callable[[AuditBench], list[Verdict]], *claims: Claim
+) -> None:
+    """Hand over the verdicts on these claims, or let the claims abstain."""
+    try:
+        bench.decide(*judging(bench))
+    except Abstention as reason:
+        bench.decide(*(not_measured(claim, str(reason)) for claim in claims))
 
 
 def _paths(bench: AuditBench) -> Paths | Unavailable:

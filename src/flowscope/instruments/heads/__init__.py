@@ -23,6 +23,7 @@ _COLUMNS = {
         "negative_share_random", "entropy_production_permuted", "steps", "label", "steps_to_tell",
         "because", "status", "weight_ratio", "weight_because",
     ),
+    "references": ("prompts", "because"),
     "sentence": ("token",),
     "dials": (
         "layers", "heads", "loss", "perplexity", "change", "change_low", "change_high",
@@ -75,11 +76,17 @@ INSTRUMENT = Instrument(
             claims=(TRAINED, DIRECTED),
             settings=_CHAIN,
             tables={
+                "references": Table(
+                    purpose="what the heads are compared with, and on how many prompts",
+                    keys=("reference",),
+                    columns=_COLUMNS["references"],
+                    optional=True,
+                ),
                 "geometry": Table(
                     purpose="how irreversible each head is",
                     keys=("layer", "head"),
                     columns=_COLUMNS["geometry"],
-                )
+                ),
             },
         ),
         Stage(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -16,7 +15,12 @@ from flowscope.instruments.heads.dials import Dial, dial_table
 from flowscope.instruments.heads.irreversibility_rule import Reference
 from flowscope.instruments.heads.reading import HeadReading, read_heads
 from flowscope.instruments.heads.subject import HeadsSubject
-from flowscope.instruments.heads.tables import geometry_table, with_weight_ratios
+from flowscope.instruments.heads.tables import (
+    geometry_table,
+    production_arrays,
+    reference_table,
+    with_weight_ratios,
+)
 from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention
 from flowscope.models.loading import Loaded
@@ -25,30 +29,9 @@ from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
 from flowscope.records import Run, Unavailable
 
-__all__ = ["Geometry", "geometry", "sentence_portrait", "turned_dials"]
+__all__ = ["geometry", "sentence_portrait", "turned_dials"]
 
 HeadsBench = Bench[HeadsSubject, HeadsConfig]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Geometry:
-    """What the heads are judged on.
-
-    Attributes
-    ----------
-    reading, references
-        Heads of the model, and of what they are compared with on the first few prompts.
-    table
-        One row per head.
-    counts, few_counts
-        Resampled prompts: all of them, and the few of the references.
-    """
-
-    reading: HeadReading
-    references: Mapping[Reference, HeadReading | Unavailable]
-    table: pd.DataFrame
-    counts: Counts
-    few_counts: Counts
 
 
 def geometry(bench: HeadsBench) -> None:
@@ -63,14 +46,8 @@ def geometry(bench: HeadsBench) -> None:
     first = next(bench.subject.material.batches(1))
     table = with_weight_ratios(table, weight_ratios(bench.subject.loaded.model, first.inputs))
     bench.put("geometry", table)
-    made = Geometry(
-        reading=reading,
-        references=references,
-        table=table,
-        counts=counts,
-        few_counts=_counts(bench, _few(bench)),
-    )
-    bench.once("geometry", lambda: made)
+    bench.put("references", reference_table(references))
+    bench.put_arrays("production", production_arrays(reading, references))
 
 
 def sentence_portrait(bench: HeadsBench) -> None:

@@ -1,21 +1,20 @@
-"""From scalars per prompt and head to the table of heads, its labels and its verdict."""
+"""From scalars per prompt and head to the tables of the heads, and what is judged."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flowscope.evidence import Counts, mean_over_prompts, percentile_interval
-from flowscope.evidence.intervals import bounds_of, single
+from flowscope.evidence import Counts, mean_over_prompts
+from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.heads.irreversibility_rule import Reference
 from flowscope.instruments.heads.reading import HeadReading
 from flowscope.markov import QUANTITIES, judged, steps_to_tell
-from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.records import Interval, Unavailable
 
-__all__ = ["Irreversibility", "geometry_table", "irreversibility", "with_weight_ratios"]
+__all__ = ["geometry_table", "production_arrays", "reference_table", "with_weight_ratios"]
 
 _NO_CURRENT = (
     "a causal chain conditioned on survival goes one way only: no current closes, no label"
@@ -130,87 +129,37 @@ def _known_mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.where(known, values, 0.0).sum(0) / known.sum(0), np.float64)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Irreversibility:
-    """The numbers the verdict on the heads is judged by."""
+def production_arrays(
+    reading: HeadReading, references: Mapping[Reference, HeadReading | Unavailable]
+) -> dict[str, NDArray[np.float64]]:
+    """Entropy production of the model and of each reference: a row per prompt, a column per head.
 
-    production: Measurement
-    null: Measurement | Unavailable
-    effect: float | Unavailable
-    interval: Interval | Unavailable
-    labels: dict[str, int]
-
-
-def irreversibility(
-    reading: HeadReading,
-    reference: Reference,
-    other: HeadReading | Unavailable,
-    table: pd.DataFrame,
-    counts: Counts,
-    few_counts: Counts,
-    *,
-    seed: int,
-) -> Irreversibility:
-    """Median over heads of their mean entropy production, and its distance to a reference.
-
-    The distance is taken on the prompts that both have read, resample by resample.
+    The names of references have no spaces here.
     """
-    labels = {str(name): int(n) for name, n in table["label"].value_counts().items()}
-    name, values = "median entropy production", _production(reading)
-    point, draws = _medians(values, counts)
-    absent = Unavailable("no head could be measured")
-    if not np.isfinite(point):
-        reasons = [r for r in table["because"] if r]
-        silent = Measurement.abstained(name, reasons[0] if reasons else absent.reason)
-        return Irreversibility(
-            production=silent, null=absent, effect=absent, interval=absent, labels=labels
-        )
-    shown = {"unit": "nat per step", "dtype": "float64", "seed": seed}
-    estimator = "median over heads of the mean over prompts"
-    interval = single(percentile_interval(np.asarray([point]), draws[:, None], counts))
-    production = Measurement(
-        name=name, values=np.asarray(point), n=len(values), estimator=estimator,
-        interval=interval, **shown,  # type: ignore[arg-type]
-    )  # fmt: skip
-    if isinstance(other, Unavailable):
-        return Irreversibility(
-            production=production, null=other, effect=other, interval=other, labels=labels
-        )
-    twin = _production(other)
-    under, under_draws = _medians(twin, few_counts)
-    if not np.isfinite(under):
-        why = Unavailable(next(iter(other.because.values()), absent.reason))
-        return Irreversibility(
-            production=production, null=why, effect=why, interval=why, labels=labels
-        )
-    own, own_draws = _medians(values[: len(twin)], few_counts)
-    gap = np.asarray([own - under])
-    return Irreversibility(
-        production=production,
-        null=Measurement(
-            name=f"{name}, {reference}", values=np.asarray(under), n=len(twin),
-            estimator=estimator, interval=Unavailable("shown by the interval of the difference"),
-            **shown,  # type: ignore[arg-type]
-        ),
-        effect=float(gap[0]),
-        interval=single(percentile_interval(gap, (own_draws - under_draws)[:, None], few_counts)),
-        labels=labels,
-    )  # fmt: skip
+    every: dict[str, HeadReading | Unavailable] = {"model": reading}
+    every |= {name.replace(" ", "_"): other for name, other in references.items()}
+    return {
+        name: np.ascontiguousarray(_production(other))
+        for name, other in every.items()
+        if not isinstance(other, Unavailable)
+    }
+
+
+def reference_table(references: Mapping[Reference, HeadReading | Unavailable]) -> pd.DataFrame:
+    """What the heads are compared with: on how many prompts, or why not."""
+    rows = []
+    for name, other in references.items():
+        prompts, because = 0, ""
+        if isinstance(other, Unavailable):
+            because = other.reason
+        else:
+            prompts = len(_production(other))
+            if not np.isfinite(_production(other)).any():
+                because = next(iter(other.because.values()), "no head could be measured")
+        rows.append({"reference": name, "prompts": prompts, "because": because})
+    return pd.DataFrame(rows)
 
 
 def _production(reading: HeadReading) -> NDArray[np.float64]:
     values = reading.arrays["geometry_entropy_production"]
     return values.reshape(len(values), -1)
-
-
-def _medians(values: NDArray[np.float64], counts: Counts) -> tuple[float, NDArray[np.float64]]:
-    """Median over columns of their means, for all rows and for every resample of them."""
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
-    told = known.any(0)
-    if not told.any():
-        return float("nan"), np.full(len(counts), np.nan)
-    with np.errstate(invalid="ignore"):
-        point = np.median((filled.sum(0) / known.sum(0))[told])
-        draws = np.nanmedian(((counts @ filled) / (counts @ known))[:, told], 1)
-    return float(point), draws

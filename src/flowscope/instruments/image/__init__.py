@@ -32,7 +32,8 @@ _COLUMNS = {
     ),
     "parity": (
         "time", "log_snr", "tv", "tv_low", "tv_high", "tv_null", "tv_null_high", "tv_p", "ks",
-        "ks_low", "ks_high", "ks_null", "ks_null_high", "ks_p", "outside", "images", "bins",
+        "ks_low", "ks_high", "ks_null", "ks_null_high", "ks_p", "tv_p_overall", "outside", "images",
+        "bins",
     ),
     "smoothness": ("time", "log_snr", "size", "low", "high"),
     "paths": (
@@ -44,7 +45,8 @@ _COLUMNS = {
         "time", "log_snr", "first", "last", "normalised", "low", "high", "interval_method",
         "energy", "energy_low", "energy_high", "total", "p_value", "linear", "gradient_control",
         "planted_control", "planted_share", "degree", "status", "because", "gradient_error",
-        "gradient_error_low", "gradient_error_high", "rank", "points", "images",
+        "gradient_error_low", "gradient_error_high", "rank", "points", "images", "mean_low",
+        "mean_high", "mean_level", "mean_method",
     ),
     "information": (
         "time", "log_snr", "rate", "rate_low", "rate_high", "entropy", "low", "high",

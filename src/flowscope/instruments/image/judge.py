@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
 from flowscope.instruments.image.names import DECIDING
 from flowscope.instruments.image.rules import judge_gradient, judge_order, judge_parity
 from flowscope.lab.claim import Abstention
-from flowscope.records import Verdict
-
-if TYPE_CHECKING:
-    from flowscope.instruments.image.measuring import ImageBench
+from flowscope.lab.view import Records
+from flowscope.records import Interval, Unavailable, Verdict
 
 __all__ = ["gradient", "order", "parity"]
 
@@ -21,25 +19,36 @@ _GUIDED = (
 )
 
 
-def order(bench: ImageBench) -> list[Verdict]:
+def order(records: Records) -> list[Verdict]:
     """Whether the error of sampling falls at first order."""
-    slopes = bench.records.read_table("weak_error_slope")
-    return [judge_order(slopes, claim=ORDER, observable=DECIDING, seed=bench.config.seed)]
+    slopes = records.table("weak_error_slope")
+    return [judge_order(slopes, claim=ORDER, observable=DECIDING, seed=records.settings["seed"])]
 
 
-def parity(bench: ImageBench) -> list[Verdict]:
+def parity(records: Records) -> list[Verdict]:
     """Whether flow and SDE share their marginals."""
-    if bench.config.guidance != 1:
+    if records.settings["guidance"] != 1:
         raise Abstention(_GUIDED)
-    table, p = bench.records.read_table("parity"), bench.shared("parity").tv_p_overall
-    return [judge_parity(table, p, claim=PARITY, seed=bench.config.seed)]
+    table = records.table("parity", "tv_p_overall")
+    p = float(table["tv_p_overall"].iloc[0])
+    return [judge_parity(table, p, claim=PARITY, seed=records.settings["seed"])]
 
 
-def gradient(bench: ImageBench) -> list[Verdict]:
+def gradient(records: Records) -> list[Verdict]:
     """Whether the learned score is a gradient."""
-    config = bench.config
-    if config.guidance != 1:
+    settings = records.settings
+    if settings["guidance"] != 1:
         raise Abstention(_GUIDED)
-    table, interval = bench.records.read_table("rotation"), bench.shared("rotation interval")
-    degree, seed = config.rotation_degree, config.seed
+    table = records.table("rotation", "mean_low", "mean_high", "mean_level", "mean_method")
+    degree, seed = settings["rotation_degree"], settings["seed"]
+    interval = _interval_of_the_mean(table)
     return [judge_gradient(table, interval, claim=GRADIENT, degree=degree, seed=seed)]
+
+
+def _interval_of_the_mean(table: pd.DataFrame) -> Interval | Unavailable:
+    """Interval of the mean share over times; every row repeats it."""
+    row = table.iloc[0]
+    if pd.isna(row["mean_low"]):
+        return Unavailable(str(row["mean_method"]))
+    low, high, level = (float(row[name]) for name in ("mean_low", "mean_high", "mean_level"))
+    return Interval(low=low, high=high, level=level, method=str(row["mean_method"]))

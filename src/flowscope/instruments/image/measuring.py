@@ -79,8 +79,7 @@ def family(bench: ImageBench) -> None:
 def paths(bench: ImageBench) -> None:
     """Sample the same images by the flow and twice by the SDE; compare their histograms."""
     config, model, runs = bench.config, bench.subject.model, _paths(bench)
-    distances = bench.once("parity", lambda: parity_of(runs, config))
-    bench.put("parity", parity_table(distances, runs, model, config))
+    bench.put("parity", parity_table(parity_of(runs, config), runs, model, config))
     smoothness, whole = path_tables(runs, model, config)
     bench.put("smoothness", smoothness)
     bench.put("paths", whole)
@@ -91,12 +90,11 @@ def rotation(bench: ImageBench) -> None:
     """Measure how much of the learned score turns, in windows of steps."""
     config = bench.config
     counter = bench.counter("rotation", len(rotation_windows(config)))
-    table, interval = rotation_table(_paths(bench), bench.subject.model, config, counter.advance)
+    table = rotation_table(_paths(bench), bench.subject.model, config, counter.advance)
     counter.finish()
     if not len(table):
         raise Abstention("it was switched off")
     bench.put("rotation", table)
-    bench.once("rotation interval", lambda: interval)
 
 
 def information(bench: ImageBench) -> None:

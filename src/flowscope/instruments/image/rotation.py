@@ -40,7 +40,7 @@ def rotation_table(
     model: ImageModel,
     config: ImageConfig,
     advance: Callable[[int], None],
-) -> tuple[pd.DataFrame, Interval | Unavailable]:
+) -> pd.DataFrame:
     """Rotation and gradient-part error in each window; interval of the mean share."""
     times = track_times(model, config.steps)
     rows: list[dict[str, Any]] = []
@@ -63,7 +63,16 @@ def rotation_table(
             ok.append(found)
         advance(1)
     interval = mean_interval(ok, "images") if ok else Unavailable("no time could be read")
-    return pd.DataFrame(rows), interval
+    return pd.DataFrame(rows).assign(**_mean_columns(interval))
+
+
+def _mean_columns(interval: Interval | Unavailable) -> dict[str, float | str]:
+    """Interval of the mean share over times, or in ``mean_method`` why there is none."""
+    names = ("mean_low", "mean_high", "mean_level")
+    if isinstance(interval, Unavailable):
+        return {**dict.fromkeys(names, math.nan), "mean_method": interval.reason}
+    ends = (float(interval.low), float(interval.high), interval.level)
+    return {**dict(zip(names, ends, strict=True)), "mean_method": interval.method}
 
 
 def _read(

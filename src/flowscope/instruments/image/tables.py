@@ -85,6 +85,7 @@ def parity_table(
                     **_where(model, k + 1, int(time)),
                     "channel": "all" if c == channels else str(c),
                     **numbers,
+                    "tv_p_overall": float(found.tv_p_overall),
                     "outside": float(paths.outside[:, k].mean()),
                     "images": config.images,
                     "bins": config.bins,
