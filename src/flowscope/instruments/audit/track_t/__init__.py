@@ -74,7 +74,7 @@ STUDY = Study(
             columns=_COLUMNS["output_temperature"],
         ),
         "bridge": Table(
-            purpose="the residual of the bridge equation, by layer, beside a bridge's",
+            purpose="the residual of the bridge equation, of the model, beside a bridge's",
             keys=("data",),
             columns=_COLUMNS["bridge"],
             optional=True,
