@@ -315,7 +315,7 @@ _OVERLAY = Table(
         Column("restricted", "bound by the oscillation on the outcomes that hold the mass"),
         Column(
             "budget",
-            "bound tanh(Σosc/4) over the writes of the block; empty where these cannot be separated",
+            "bound tanh(Σosc/4) over the writes of the block; empty where writes cannot be read",
         ),
         Column("budget_informative", "share of tokens whose `budget` is below 0.99"),
         Column("restricted_informative", "share of tokens whose `restricted` is below 0.99"),
