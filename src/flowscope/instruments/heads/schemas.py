@@ -53,12 +53,11 @@ HEADS = {
                 "`entropy_production` with the keys permuted",
                 "nat per step",
             ),
-            Column("steps", "length of the walk that the label asks about: mean tokens", "steps"),
+            Column("steps", "length of the walk that the label asks about: mean tokens"),
             Column("label", "steady state, equilibrium, undecided or refused"),
             Column(
                 "steps_to_tell",
                 "steps after which a walk can be told from its reversal at the level of the label",
-                "steps",
             ),
             Column("because", "why there is no number or no label; empty where there is"),
             Column("status", "ok, or abstained where the head has no number"),
