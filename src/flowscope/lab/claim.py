@@ -109,7 +109,7 @@ class Table:
     keys
         Columns that together name a row.
     columns
-        All columns, in the order of the file as far as patterns allow.
+        All columns, the keys among them, in the order of the file.
     optional
         Whether a complete run may lack the table: the report does not list it as missing.
     """

@@ -1,7 +1,6 @@
 """P3 in the audit: tables, abstentions, sweeps on the live model, resuming and settings."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_allclose
@@ -69,13 +68,6 @@ def test_the_inequality_abstains_where_the_gate_does(audit):
     assert names[:2] == ["EVI: share of steps", "EVI: share of steps, shuffled"]
 
 
-def test_a_run_again_gives_the_same_tables(audit):
-    kept = {n: audit.run.read_table(n) for n in ("curvature", "curvature_response", "evi")}
-    again = fs.audit(texts=TEXTS, out=audit.run.folder, resamples=20, batch=2, control_prompts=2)
-    for name, table in kept.items():
-        pd.testing.assert_frame_equal(again.run.read_table(name), table)
-
-
 def test_a_sweep_that_is_switched_off_does_not_stay_from_before(audit, tmp_path):
     import shutil
 
@@ -89,7 +81,7 @@ def test_a_sweep_that_is_switched_off_does_not_stay_from_before(audit, tmp_path)
 
 
 def test_the_report_shows_it(audit):
-    page = audit.report().read_text()
+    page = (audit.run.folder / "report.html").read_text(encoding="utf-8")
     for name in ("curvature", "curvature-null", "response-temperature", "evolution"):
         assert f'id="plot-{name}"' in page
 

@@ -18,7 +18,7 @@ SMALL = {
 FLOW = {"adequacy", "adequacy_clouds", "drifts", "overlay", "budget", "depth_loss", "rotation"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def audit(tmp_path_factory):
     return fs.audit(out=tmp_path_factory.mktemp("flow") / "run", **SMALL)
 

@@ -1,29 +1,19 @@
 """The reading of the heads as a user runs it: tables, contract, families, resuming, refusals."""
 
 import json
-import signal
-import subprocess
-import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tests import networks as models
 from tests.instruments.prompts import TEXTS
+from tests.instruments.tiny import shown
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
-from flowscope.records import Run, Unavailable
+from flowscope.records import Unavailable
 
-SMALL = {"resamples": 20, "batch": 2, "control_prompts": 2, "tokens": 24, "flux": [0.0]}
 FEW = {name: [] for name in ("metric", "exact", "alpha", "temperatures", "squares")}
-
-
-@pytest.fixture(scope="module")
-def heads(tmp_path_factory):
-    out = tmp_path_factory.mktemp("heads") / "run"
-    return fs.heads(texts=TEXTS, out=out, **SMALL, **FEW)
 
 
 def test_every_head_has_a_row_an_interval_and_a_label(heads):
@@ -83,6 +73,14 @@ def test_the_document_keeps_its_contract(heads):
     assert document["heads"][0]["head"] == 0
 
 
+def test_the_terminal_shows_ten_heads(tiny_run):
+    lines = shown("heads", tiny_run("heads").document).splitlines()
+    assert sum("steady state" in line and "…" in line for line in lines) >= 9
+    words = " ".join(lines)
+    assert "unmasked chain" in words
+    assert "nats/step" in words
+
+
 def test_the_portrait_is_that_of_the_sentence(heads):
     arrays, sentence = heads.run.read_arrays("portrait"), heads.run.read_table("sentence")
     n = len(sentence)
@@ -97,42 +95,6 @@ def test_the_portrait_is_that_of_the_sentence(heads):
     assert np.isfinite(arrays["magnetic"]).all()
 
 
-def test_a_run_again_takes_up_finished_shards(heads):
-    shards = {p: p.stat().st_mtime_ns for p in (heads.run.folder / "shards").iterdir()}
-    again = fs.heads(texts=TEXTS, out=heads.run.folder, **SMALL, dials=False)
-    assert {p: p.stat().st_mtime_ns for p in (heads.run.folder / "shards").iterdir()} == shards
-    pd.testing.assert_frame_equal(again.table, heads.table)
-    assert isinstance(again.dials, Unavailable)
-
-
-KILLED = """
-import sys, flowscope as fs
-from pathlib import Path
-texts = Path(sys.argv[1]).read_text().split("|")
-def progress(stage, done, total):
-    print(stage, done, flush=True)
-fs.heads(texts=texts, out=sys.argv[2], resamples=20, batch=1, tokens=24, controls=False,
-         dials=False, progress=progress)
-"""
-
-
-def test_a_killed_reading_resumes_to_the_same_table(tmp_path):
-    (tmp_path / "texts").write_text("|".join(TEXTS))
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "texts")]
-    victim = subprocess.Popen(
-        [*command, str(tmp_path / "killed")], stdout=subprocess.PIPE, text=True
-    )
-    for line in victim.stdout:
-        if line.startswith("heads 1"):
-            victim.send_signal(signal.SIGKILL)
-            break
-    assert victim.wait() == -signal.SIGKILL
-    for name in ("killed", "whole"):
-        subprocess.run([*command, str(tmp_path / name)], check=True, capture_output=True)
-    killed, whole = (Run.open(tmp_path / name) for name in ("killed", "whole"))
-    pd.testing.assert_frame_equal(killed.read_table("geometry"), whole.read_table("geometry"))
-
-
 @pytest.mark.parametrize("chain", ["damped", "quasi-stationary"])
 def test_other_chains_are_named_in_every_row(chain, tmp_path):
     found = fs.heads(
@@ -144,6 +106,7 @@ def test_other_chains_are_named_in_every_row(chain, tmp_path):
     assert found.table["entropy_production"].isna().all() == refused
     assert found.table["survival"].notna().all() == refused
     assert {v.decision for v in found.verdicts} == {"abstains"}
+    assert found.abstained == refused, "a label is a result too"
     assert found.report().is_file()
 
 
@@ -211,6 +174,7 @@ def test_two_tokens_are_enough(tmp_path):
     found = fs.heads(texts=["a b"], out=tmp_path / "run", tokens=2, dials=False, controls=False)
     assert found.table["entropy_production"].max() < 1e-5  # two tokens have no cycle
     assert found.run.read_arrays("portrait")["diffusion"].shape == (14, 8, 2, 2)
+    assert found.dials.reason == "dials were switched off"
     assert found.report().is_file()
 
 

@@ -3,9 +3,9 @@
 import json
 
 import diffusers
-import numpy as np
 import pytest
 import torch
+from tests.instruments.tiny import shown
 from tests.models.synthetic_pipelines import (
     Gaussian,
     dit,
@@ -18,10 +18,8 @@ from tests.models.synthetic_pipelines import (
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
-from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import LearnedModel, MixtureModel
 from flowscope.instruments.image.sampling import Track, marched
-from flowscope.lab import engine, registry
 from flowscope.lab.study import reproduce
 from flowscope.models.denoiser import denoiser_of
 from flowscope.models.denoiser_marks import denoiser_marks
@@ -80,6 +78,12 @@ def test_the_document_keeps_the_contract(found):
     assert all(interval is not None for interval in told.values())
 
 
+def test_the_terminal_shows_what_was_read(tiny_run):
+    words = " ".join(shown("image", tiny_run("image").document).split())
+    for part in ("noised to", "a small run: 16 images"):
+        assert part in words
+
+
 def test_tracks_start_from_the_same_noise():
     """After a short first step both are still nearly where they started."""
     model = MixtureModel()
@@ -99,6 +103,8 @@ def test_an_unconditional_unet_is_read_without_classes(tmp_path):
     assert isinstance(found.information, Unavailable)
     assert "takes no class" in found.information.reason
     assert found.uturn["same_class"].isna().all()
+    assert found.to_json()["uturn"][0]["same_class"] is None
+    assert "takes no class" in " ".join(shown("image", found.to_json()).split())
     assert found.uturn["correlation"].notna().all()
     assert found.family["accuracy"].isna().all()
     assert found.report().is_file()
@@ -150,36 +156,6 @@ def test_latents_are_decoded_for_what_is_shown(tmp_path):
     channels = set(found.parity["channel"])
     assert channels == {"all", "0", "1", "2", "3"}
     assert found.to_json()["measured"]["space"] == "latents"
-
-
-def test_an_interrupted_run_is_taken_up(folder, tmp_path):
-    class BrokenError(Exception):
-        pass
-
-    def stop(stage, done, total):
-        if stage == "paths" and done > 24:
-            raise BrokenError
-
-    config = {**SMALL, "reader": None}
-    with pytest.raises(BrokenError):
-        fs.image(folder, out=tmp_path / "run", progress=stop, **config)
-    passes = []
-    model = diffusers.DiTTransformer2DModel.forward
-
-    def counted(self, x, *args, **kwargs):
-        passes.append(len(x))
-        return model(self, x, *args, **kwargs)
-
-    diffusers.DiTTransformer2DModel.forward = counted
-    try:
-        again = fs.image(folder, out=tmp_path / "run", **config)
-        resumed, passes[:] = sum(passes), []
-        whole = fs.image(folder, out=tmp_path / "other", **config)
-    finally:
-        diffusers.DiTTransformer2DModel.forward = model
-    assert resumed < 0.6 * sum(passes)
-    np.testing.assert_array_equal(again.parity["tv"], whole.parity["tv"])
-    np.testing.assert_array_equal(again.family["tv"], whole.family["tv"])
 
 
 @pytest.mark.parametrize("kind", ["epsilon", "v_prediction", "sample"])
@@ -262,8 +238,3 @@ def test_the_study_judges_every_claim(folder, tmp_path):
     assert set(done.claims["agrees"]) <= {"yes", "no", "cannot be told", "not measured"}
     assert done.claims["item"].tolist()[:3] == ["parity", "one family", "first order"]
     assert done.to_json()["measured"]["images"] == 24
-
-
-def test_the_command_line_runs_what_a_configuration_says(folder, tmp_path):
-    config = ImageConfig.resolved({"model": str(folder), "out": str(tmp_path), **SMALL})
-    assert engine.run(registry.instrument("image"), config).run.folder.parent == tmp_path

@@ -44,13 +44,13 @@ def exact_slope(lam, integrator, steps=LARGE["doubling"]):
     return float(np.polyfit(np.log(steps), sizes, 1)[0])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def euler(tmp_path_factory):
     torch.set_num_threads(1)
     return fs.image("mixture", out=tmp_path_factory.mktemp("e") / "r", **LARGE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ddim(tmp_path_factory):
     torch.set_num_threads(1)
     small = {"images": 2048, "uturn_images": 64, "information_images": 64, "draws": 399}
@@ -102,6 +102,7 @@ def test_ddim_has_the_slope_of_its_own_recursion(ddim, sampler, lam):
 def test_u_turns_follow_the_closed_form(euler):
     table = euler.uturn
     assert (table["same_class"] - table["exact"]).abs().max() < 0.01
+    assert euler.to_json()["measured"]["space"] == "closed form"
     assert table["exact"].max() > 0.99
     assert table["exact"].min() < 0.51
 

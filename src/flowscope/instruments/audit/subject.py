@@ -11,6 +11,7 @@ from torch import nn
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
+from flowscope.models.marks import model_marks
 from flowscope.models.preparation import chosen_texts, loaded_model
 from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of
 from flowscope.models.twin import refuse_broken_weights
@@ -80,7 +81,7 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         source=loaded.source,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
-        marks={"weights": str(loaded.weight_hash), "data": prompts.data_hash},
+        marks={**model_marks(loaded), "data": prompts.data_hash},
         facts={"prompts": len(prompts), "tokens_measured": prompts.tokens},
         hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
     )

@@ -23,6 +23,8 @@ class Heads(Result):
     @property
     def abstained(self) -> bool:
         """Whether no head can be labelled."""
+        if self.instrument.main_table not in self.tables:
+            return super().abstained
         return bool((self.table["label"] == "refused").all())
 
     def to_json(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from flowscope.instruments.heads.config import HeadsConfig
 from flowscope.lab.bench import Subject
 from flowscope.models.loading import Loaded
+from flowscope.models.marks import model_marks
 from flowscope.models.material import Material, material_of
 from flowscope.models.preparation import loaded_model
 from flowscope.models.twin import refuse_broken_weights
@@ -41,7 +42,7 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
         source=loaded.source,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
-        marks={"weights": str(loaded.weight_hash), "data": material.data_hash},
+        marks={**model_marks(loaded), "data": material.data_hash},
         facts={
             "prompts": material.size,
             "tokens_measured": material.tokens,

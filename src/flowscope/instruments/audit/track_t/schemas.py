@@ -36,7 +36,7 @@ TABLES = {
         ),
     ),
     "bridge": Table(
-        purpose="the residual of the bridge equation, by layer, beside a bridge's",
+        purpose="the residual of the bridge equation, of the model, beside a bridge's",
         keys=("data",),
         columns=(
             Column(

@@ -1,0 +1,28 @@
+"""What tells one model from another: its weights and its configuration."""
+
+import uuid
+from typing import Any
+
+from flowscope.models.loading import Loaded
+from flowscope.records import Unavailable
+
+__all__ = ["configuration_marks", "model_marks"]
+
+
+def model_marks(loaded: Loaded) -> dict[str, Any]:
+    """Hash of the weights and the configuration of a model.
+
+    Weights that cannot be hashed (off-loaded or quantised) get a new mark at each call: nothing
+    tells two such models apart, so that no shard of one may be used for another.
+    """
+    weights = loaded.weight_hash
+    if isinstance(weights, Unavailable):
+        weights = uuid.uuid4().hex
+    return {"weights": weights, "config": configuration_marks(loaded.model)}
+
+
+def configuration_marks(module: Any) -> dict[str, str]:
+    """The configuration of a model: equal weights under another one give other numbers."""
+    config: Any = getattr(module, "config", {})
+    entries = config if hasattr(config, "items") else vars(config)
+    return {str(k): str(v) for k, v in entries.items() if not str(k).startswith("_")}
