@@ -33,7 +33,9 @@ MOST_FILES = 30
 NAMELESS = ["lab", "report", "cli", "evidence", "records"]
 INSTRUMENTS = set(registry.instrument_names())
 # What an instrument loads to be listed, configured, worded and drawn: no torch, no mathematics.
-LIGHT = {"__init__", "claims", "config", "headline", "names", "page", "result", "statements"}
+LIGHT = {
+    "__init__", "claims", "config", "headline", "names", "page", "result", "schemas", "statements",
+}  # fmt: skip
 LIGHT_FOLDERS = {"figures"}
 JUDGING = {"judge", "rules"}
 

@@ -8,6 +8,7 @@ from tests.models.synthetic_pipelines import pixel_folder, unet
 from typer.testing import CliRunner
 
 from flowscope.cli import app
+from flowscope.lab.claim import CLAIMS_TABLE
 from flowscope.lab.registry import studies
 
 READING = [
@@ -61,8 +62,15 @@ def test_a_study_shows_its_claims(study, source, claims, small, words, tmp_path)
     assert (document["study"], document["source"]) == (study, source)
     assert len(document["claims"]) == claims
     for claim in document["claims"]:
-        assert set(claim) == {"item", "where", "says", "measured", "agrees", "rule"}
+        assert set(claim) == set(CLAIMS_TABLE.schema)
         assert claim["agrees"] in ("yes", "no", "cannot be told", "not measured")
+    chance = document["by_chance"]
+    assert chance["recorded"]
+    assert 0 < chance["rows"] < chance["total"] == claims
+    assert chance["expected"] >= 0.049 * chance["rows"]
+    sentence = " ".join(chance["sentence"].split())
+    assert sentence in " ".join(result.stdout.split())
+    assert sentence in " ".join((run / "report.html").read_text(encoding="utf-8").split())
 
 
 def test_an_unknown_study_suggests_the_nearest():

@@ -126,9 +126,10 @@ def test_tables_have_their_declared_columns_and_keys_name_a_row(name, tiny_run):
     run, declared = tiny_run(name).result.run, _declared(name)
     assert set(run.tables()) <= set(declared)
     for table in run.tables():
-        keys, frame = declared[table].keys, run.read_table(table)
-        _assert_keys_name_a_row(table, keys, frame)
-        assert tuple(c for c in frame if c not in keys) == declared[table].columns, table
+        frame, schema = run.read_table(table), declared[table].schema
+        _assert_keys_name_a_row(table, declared[table].keys, frame)
+        expected = [c for c in schema if c in frame or not schema[c].optional]
+        assert list(frame) == expected, table
 
 
 @every_instrument
@@ -138,10 +139,9 @@ def test_columns_and_tables_of_an_earlier_version_are_still_declared(name):
     assert set(run.tables()) <= set(declared)
     assert all(declared[table].optional for table in set(declared) - set(run.tables()))
     for table in run.tables():
-        keys, frame = declared[table].keys, run.read_table(table)
-        _assert_keys_name_a_row(table, keys, frame)
-        columns = [c for c in frame if c not in keys]
-        assert [c for c in declared[table].columns if c in columns] == columns, table
+        frame = run.read_table(table)
+        _assert_keys_name_a_row(table, declared[table].keys, frame)
+        assert [c for c in declared[table].schema if c in frame] == list(frame), table
 
 
 @every_instrument
@@ -155,7 +155,9 @@ def test_every_table_declares_keys_and_columns_and_one_stage_writes_it(name):
     for table, declared in _declared(name).items():
         assert declared.columns, table
         assert declared.keys or (name, table) in NAMELESS_ROWS, table
-        assert not set(declared.keys) & set(declared.columns), table
+        for column in declared.schema.values():
+            assert column.meaning, (table, column.name)
+            assert not column.meaning.endswith("."), (table, column.name)
 
 
 @every_instrument

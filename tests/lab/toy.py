@@ -13,6 +13,7 @@ from flowscope.lab import (
     Abstention,
     Bench,
     Claim,
+    Column,
     Config,
     Instrument,
     Records,
@@ -99,7 +100,13 @@ FALL = Stage(
     judge="judge_fall",
     claims=(SMALL,),
     settings=("steps", "last"),
-    tables={"fall": Table(purpose="the change at each step", keys=("step",))},
+    tables={
+        "fall": Table(
+            purpose="the change at each step",
+            keys=("step",),
+            columns=(Column("step", "step of the fall"), Column("change", "change in the step")),
+        )
+    },
 )
 FOLLOW = Stage(
     name="follow",
@@ -107,7 +114,7 @@ FOLLOW = Stage(
     measure="follow",
     claims=(AFTER,),
     needs=(SMALL,),
-    tables={"follow": Table(purpose="what follows")},
+    tables={"follow": Table(purpose="what follows", columns=(Column("value", "it"),))},
 )
 NEVER = Stage(name="never", home=__name__, measure="never", judge="judge_fall", claims=(SILENT,))
 TOY = Instrument(

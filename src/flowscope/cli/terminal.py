@@ -104,6 +104,7 @@ def print_claims(document: Mapping[str, Any], console: Console) -> None:
         table.add_row(says, escape(claim["measured"]), f"[{colour}]{claim['agrees']}[/]")
         table.add_section()
     console.print(table)
+    console.print(document["by_chance"]["sentence"], highlight=False)
     console.print(f"report: {escape(document['report'])}", soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowscope.lab.bench import Bench, Counter, Progress, Subject
-    from flowscope.lab.claim import Abstention, Claim, Missing, Table
+    from flowscope.lab.claim import Abstention, Claim, Column, Missing, Table
     from flowscope.lab.config import Config
     from flowscope.lab.instrument import Argument, Instrument, Stage
     from flowscope.lab.result import Result
@@ -21,6 +21,7 @@ _HOMES = {
     "Argument": "instrument",
     "Bench": "bench",
     "Claim": "claim",
+    "Column": "claim",
     "Config": "config",
     "Counter": "bench",
     "Instrument": "instrument",
@@ -39,6 +40,7 @@ __all__ = [
     "Argument",
     "Bench",
     "Claim",
+    "Column",
     "Config",
     "Counter",
     "Instrument",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,13 @@ def compared_folders(first: str | Path, second: str | Path) -> Comparison:
     if not one.compare:
         raise InvalidInputError(
             f"{one.name} has no comparison of two runs yet. Its tables have the same columns in "
-            f"every run: compare tables/{one.main_table}.csv in both folders."
+            f"every run: compare tables/{one.main_table}.csv in both folders, where a row is named "
+            f"by {_listed(one.tables[one.main_table].keys)}."
         )
     comparison: Comparison = one.resolve(one.compare)(*runs)
     return comparison
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

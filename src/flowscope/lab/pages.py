@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowscope.lab.claim import Table
+from flowscope.lab.claim import Column, Table
 from flowscope.lab.instrument import Instrument
 from flowscope.report import Page
 
@@ -13,7 +13,7 @@ __all__ = ["declared_page"]
 
 
 def declared_page(instrument: Instrument, **drawing: Any) -> Page:
-    """Page of an instrument; tables, arrays and questions are those that it declares.
+    """Page of an instrument; tables, columns, arrays and questions are those that it declares.
 
     Parameters
     ----------
@@ -28,6 +28,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
         tables=_purposes(instrument.tables, optional=False),
         extras=_purposes({**instrument.tables, **of_studies}, optional=True),
         study_tables=_purposes(of_studies, optional=False),
+        columns=_meanings({**instrument.tables, **of_studies}),
         arrays=instrument.arrays,
         questions={claim.name: claim.asks for claim in instrument.claims},
         units=instrument.claims[0].unit,
@@ -37,3 +38,14 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
 
 def _purposes(tables: Mapping[str, Table], *, optional: bool) -> dict[str, str]:
     return {name: table.purpose for name, table in tables.items() if table.optional == optional}
+
+
+def _meanings(tables: Mapping[str, Table]) -> dict[str, dict[str, str]]:
+    return {
+        name: {column.name: _meaning(column) for column in table.schema.values()}
+        for name, table in tables.items()
+    }
+
+
+def _meaning(column: Column) -> str:
+    return f"{column.meaning} [{column.unit}]" if column.unit else column.meaning

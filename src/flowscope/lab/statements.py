@@ -2,6 +2,9 @@
 
 A statement agrees when the interval of the measured number lies on the side the source says,
 disagrees when it lies on the other side, and cannot be told otherwise.
+
+An interval misses the true number now and then. Each row that intervals decide therefore says how
+probable a wrong "no" is at most; `flowscope.report.chance` adds these probabilities up.
 """
 
 import math
@@ -17,6 +20,7 @@ __all__ = [
     "Agreement",
     "Statement",
     "agreement_of",
+    "chance_of",
     "not_compared",
     "numbers_of",
     "side_of",
@@ -24,6 +28,7 @@ __all__ = [
 ]
 
 Agreement = Literal["yes", "no", "cannot be told", "not measured"]
+_MISS = 0.05  # of a 95 % interval, and of a test at the 5 % level
 _AGREEMENTS: dict[Decision, Agreement] = {
     "holds": "yes",
     "fails": "no",
@@ -41,6 +46,9 @@ class Statement:
         Short name of the claim, its place in the source, and its words.
     measured, agrees, rule
         What the run measured, whether that agrees, and the rule that decides.
+    by_chance
+        At most how probable a "no" is if the claim is true, from `chance_of`; NaN where no interval
+        or test decides: identities, closed forms, fixed thresholds.
     """
 
     item: str
@@ -49,6 +57,7 @@ class Statement:
     measured: str
     agrees: Agreement
     rule: str
+    by_chance: float = math.nan
 
 
 def statement_rows(makers: Iterable[Callable[[], Statement]]) -> pd.DataFrame:
@@ -63,6 +72,23 @@ def not_compared(
     return Statement(
         item=item, where=where, says=says, rule=rule, measured=measured, agrees="not measured"
     )
+
+
+def chance_of(intervals: int = 1) -> float:
+    """Bound on the probability that a row disagrees although its claim is true.
+
+    Each 95 % interval misses the true number, and each test at the 5 % level rejects, with
+    probability .05 at most; the bound is the sum over those that can make the row disagree.
+
+    Parameters
+    ----------
+    intervals
+        How many intervals or tests can make the row disagree.
+
+    >>> chance_of(), chance_of(3)
+    (0.05, 0.15)
+    """
+    return round(min(1.0, _MISS * intervals), 12) if intervals else math.nan
 
 
 def agreement_of(decision: Decision) -> Agreement:

@@ -22,6 +22,7 @@ from flowscope.lab.instrument import Instrument, Stage, resolved_reference
 from flowscope.lab.progress import Progress
 from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Run
+from flowscope.report.chance import Chance, chance_of_claims
 
 __all__ = ["Reproduction", "Study", "reproduce"]
 
@@ -120,6 +121,11 @@ class Reproduction:
         return registry.study(self.study).source
 
     @property
+    def by_chance(self) -> Chance:
+        """How many rows would disagree by chance if every claim of the source were true."""
+        return chance_of_claims(self.claims)
+
+    @property
     def abstained(self) -> bool:
         """A table of claims is a result, whatever the verdicts are."""
         return False
@@ -129,10 +135,12 @@ class Reproduction:
         return self.result.report(folder)
 
     def to_json(self) -> dict[str, Any]:
-        """Document of plain values: the claims, then that of the instrument."""
-        head = {"study": self.study, "source": self.source, "claims": plain_rows(self.claims)}
+        """Document of plain values: the claims, what chance alone does, then the instrument's."""
         return {
-            **head,
+            "study": self.study,
+            "source": self.source,
+            "claims": plain_rows(self.claims),
+            "by_chance": self.by_chance.to_json(),
             "segments": [],
             **self.result.to_json(),
         }  # 0.1 wrote segments for every study

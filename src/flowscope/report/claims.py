@@ -3,6 +3,7 @@
 import pandas as pd
 
 from flowscope.records import Unavailable
+from flowscope.report.chance import chance_of_claims
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fold, missing
 from flowscope.report.listings import listing
@@ -52,6 +53,7 @@ def claims(
         "number this run measured on this model. Does it agree? "
         f"{html_text(', '.join(parts))} (of {len(answers)}). "
         "By which rule each answer was decided stands below the table.</p>"
+        f"<p>{html_text(chance_of_claims(frame).sentence)}</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
         '<table class="listing claims"><thead><tr><th scope="col">claim</th>'
         f'<th scope="col">{paper} says</th><th scope="col">we measure</th>'

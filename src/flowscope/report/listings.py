@@ -1,5 +1,7 @@
 """Tables of the run as tables of the page."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from flowscope.records import Unavailable
@@ -16,11 +18,12 @@ _PROSE = ("because", "rule", "setting")
 """Columns of sentences, which may break into lines."""
 
 
-def listing(frame: pd.DataFrame, caption: str) -> str:
-    """Table as HTML, numbers to three figures."""
-    present = list(map(str, frame.columns))
+def listing(frame: pd.DataFrame, caption: str, meanings: Mapping[str, str] | None = None) -> str:
+    """Table as HTML, numbers to three figures; meanings of columns appear under the pointer."""
+    present, known = list(map(str, frame.columns)), meanings or {}
     head = "".join(
-        f'<th scope="col"{_aligned(frame, name)}>{html_text(name.replace("_", " "))}</th>'
+        f'<th scope="col"{_aligned(frame, name)}{_explained(known.get(name, ""))}>'
+        f"{html_text(name.replace('_', ' '))}</th>"
         for name in present
     )
     cells = [_cells(frame, name) for name in present]
@@ -29,6 +32,10 @@ def listing(frame: pd.DataFrame, caption: str) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{html_text(caption)}">'
         f'<table class="listing"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
     )
+
+
+def _explained(meaning: str) -> str:
+    return f' title="{html_text(meaning)}"' if meaning else ""
 
 
 def _aligned(frame: pd.DataFrame, name: str) -> str:
@@ -53,5 +60,5 @@ def numbers(source: Source, table: str) -> str:
     link = f'<a href="tables/{table}.csv">tables/{table}.csv</a>'
     if len(frame) > _LONGEST:
         return f'<p class="source">Drawn from {link} ({len(frame)} rows).</p>'
-    shown = listing(frame, f"numbers of the table {table}")
+    shown = listing(frame, f"numbers of the table {table}", source.page.columns.get(table))
     return f"<details><summary>The numbers ({link})</summary>{shown}</details>"

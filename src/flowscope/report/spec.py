@@ -52,6 +52,8 @@ class Page:
         Tables that a run may lack without the page listing them as absent.
     study_tables
         Tables that only a study of a source writes. If one of them is there, all are expected.
+    columns
+        Meaning of the columns of each table, shown where the pointer rests on a column's name.
     arrays
         Arrays that the figures read.
     sections
@@ -85,6 +87,7 @@ class Page:
     sections: Callable[[Source], Sequence[Section]]
     extras: Mapping[str, str] = field(default_factory=dict)
     study_tables: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()
     opening: Callable[[Source], Sequence[Section]] = _nothing
     facts: Callable[[Source], Sequence[Fact]] = _nothing

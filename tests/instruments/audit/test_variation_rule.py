@@ -1,8 +1,10 @@
 """The gates: what passes, what fails, what abstains, and the figure that decided."""
 
+import numpy as np
 import pytest
 
 from flowscope.evidence import not_measured
+from flowscope.instruments.audit.summary import segment_table
 from flowscope.instruments.audit.variation_rule import (
     SegmentEvidence,
     judge_locking,
@@ -120,3 +122,9 @@ def test_what_was_not_measured_abstains_in_words():
     verdict = not_measured(CLAIM, "the model pools")
     assert (verdict.name, verdict.claim) == ("C", "what is judged")
     assert (verdict.decision, verdict.because) == ("abstains", "the model pools")
+
+
+def test_path_length_of_a_segment_is_the_sum_of_its_steps():
+    depth = {"step_sq": np.array([[9.0, 16.0]])}
+    table = segment_table(depth, [_segment(1, 2, 0.1)], np.array([5.0]))
+    assert table["path_length"].tolist() == table["total_variation"].tolist() == [7.0]

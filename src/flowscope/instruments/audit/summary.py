@@ -275,6 +275,7 @@ def segment_table(
                 "random_weights": _or_nan(segment.random_weights),
                 "linear_interpolation": _or_nan(segment.linear_interpolation),
                 "total_variation": length,
+                "path_length": length,
                 "quadratic_variation": float(np.median(squares.sum(1))),
                 "concentration": float(np.median(concentration(squares))),
                 "tortuosity": length / chord[number] if chord[number] > 0 else np.nan,

@@ -1,37 +1,13 @@
 """``flowscope heads``: the Markov geometry of every attention head."""
 
+from flowscope.instruments.heads import schemas
 from flowscope.instruments.heads.claims import DIRECTED, TRAINED
 from flowscope.instruments.heads.config import HeadsConfig
-from flowscope.lab.claim import Table
 from flowscope.lab.instrument import Argument, Instrument, Stage
 
 __all__ = ["INSTRUMENT"]
 
 _CHAIN = ("batch", "chain", "damping")
-
-# In the order of the file; the keys, which name a row, are beside each table.
-_COLUMNS = {
-    "geometry": (
-        "chain", "entropy_production", "entropy_production_low", "entropy_production_high",
-        "entropy_production_random", "displacement", "displacement_low", "displacement_high",
-        "displacement_random", "gap", "gap_low", "gap_high", "gap_random", "effective_keys",
-        "effective_keys_low", "effective_keys_high", "effective_keys_random", "top_token",
-        "top_token_low", "top_token_high", "top_token_random", "survival", "survival_low",
-        "survival_high", "survival_random", "flux_ratio", "flux_ratio_low", "flux_ratio_high",
-        "flux_ratio_random", "exact_share", "exact_share_low", "exact_share_high",
-        "exact_share_random", "negative_share", "negative_share_low", "negative_share_high",
-        "negative_share_random", "entropy_production_permuted", "steps", "label", "steps_to_tell",
-        "because", "status", "weight_ratio", "weight_because",
-    ),
-    "references": ("prompts", "because"),
-    "sentence": ("token",),
-    "dials": (
-        "layers", "heads", "loss", "perplexity", "change", "change_low", "change_high",
-        "random_change", "random_change_low", "random_change_high", "excess", "excess_low",
-        "excess_high", "norm", "total_variation", "random_norm", "random_total_variation",
-        "tokens", "prompts", "because",
-    ),
-}  # fmt: skip
 
 INSTRUMENT = Instrument(
     name="heads",
@@ -75,43 +51,19 @@ INSTRUMENT = Instrument(
             judge="judge.irreversibility",
             claims=(TRAINED, DIRECTED),
             settings=_CHAIN,
-            tables={
-                "references": Table(
-                    purpose="what the heads are compared with, and on how many prompts",
-                    keys=("reference",),
-                    columns=_COLUMNS["references"],
-                    optional=True,
-                ),
-                "geometry": Table(
-                    purpose="how irreversible each head is",
-                    keys=("layer", "head"),
-                    columns=_COLUMNS["geometry"],
-                ),
-            },
+            tables=schemas.HEADS,
         ),
         Stage(
             name="portrait",
             home=__name__,
             measure="measuring.sentence_portrait",
-            tables={
-                "sentence": Table(
-                    purpose="the tokens of the sentence that the heads are shown on",
-                    keys=("position",),
-                    columns=_COLUMNS["sentence"],
-                )
-            },
+            tables=schemas.PORTRAIT,
         ),
         Stage(
             name="dials",
             home=__name__,
             measure="measuring.turned_dials",
-            tables={
-                "dials": Table(
-                    purpose="the loss with one part of the scores turned up or down",
-                    keys=("dial", "setting"),
-                    columns=_COLUMNS["dials"],
-                )
-            },
+            tables=schemas.DIALS,
         ),
     ),
 )

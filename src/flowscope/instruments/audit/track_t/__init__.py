@@ -1,7 +1,7 @@
 """``flowscope reproduce track_t``: Track T of source 000 on a model."""
 
 from flowscope.instruments.audit.config import AuditConfig
-from flowscope.lab.claim import Table
+from flowscope.instruments.audit.track_t import schemas
 from flowscope.lab.config import Config, setting
 from flowscope.lab.instrument import Stage
 from flowscope.lab.study import Study
@@ -27,23 +27,6 @@ class TrackT(Config):
     )
 
 
-# In the order of the file; the keys, which name a row, are beside each table.
-_COLUMNS = {
-    "track_t": ("where", "says", "measured", "agrees", "rule"),
-    "identification": (
-        "drift_distance", "state_distance", "state_to_next", "drift_to_next", "state_order",
-        "drift_order", "tokens",
-    ),
-    "output_temperature": (
-        "loss", "loss_low", "loss_high", "mobility", "mobility_low", "mobility_high",
-        "mobility_median", "ece", "ece_low", "ece_high", "tokens",
-    ),
-    "bridge": (
-        "relative", "rms", "scale", "centring", "status", "because", "score_loss", "score_status",
-        "score_because", "layers", "points", "prompts",
-    ),
-}  # fmt: skip
-
 STUDY = Study(
     name="track_t",
     home=__name__,
@@ -57,27 +40,5 @@ STUDY = Study(
         Stage(name="bridge", home=__name__, measure="measuring.bridge"),
         Stage(name="calibration", home=__name__, measure="measuring.output_temperature"),
     ),
-    tables={
-        "track_t": Table(
-            purpose="what the source says beside what was measured",
-            keys=("item",),
-            columns=_COLUMNS["track_t"],
-        ),
-        "identification": Table(
-            purpose="the same weights with finer steps",
-            keys=("n",),
-            columns=_COLUMNS["identification"],
-        ),
-        "output_temperature": Table(
-            purpose="mobility, loss and calibration by temperature of the output",
-            keys=("temperature",),
-            columns=_COLUMNS["output_temperature"],
-        ),
-        "bridge": Table(
-            purpose="the residual of the bridge equation, of the model, beside a bridge's",
-            keys=("data",),
-            columns=_COLUMNS["bridge"],
-            optional=True,
-        ),
-    },
+    tables=schemas.TABLES,
 )

@@ -12,6 +12,7 @@ from flowscope.lab.statements import (
     Agreement,
     Statement,
     agreement_of,
+    chance_of,
     not_compared,
     numbers_of,
     side_of,
@@ -106,6 +107,7 @@ class _Reading:
             else verdict.because,
             agrees=side_of(low, high) if ok else "not measured",
             rule="interval of the skill above 0",
+            by_chance=chance_of(),
         )
 
     def prediction_one(self) -> Statement:
@@ -154,7 +156,7 @@ class _Reading:
         value, low, high = (float(row[n].iloc[0]) for n in ("change", "change_low", "change_high"))
         return Statement(
             item=f"{CONTRACTION.name} {kind}", where="M.1, M.6", says=says, rule=rule,
-            agrees=side_of(low, high),
+            agrees=side_of(low, high), by_chance=chance_of(),
             measured=f"change of κ {value:+.3f} ({low:+.3f} … {high:+.3f})",
         )  # fmt: skip
 
@@ -169,6 +171,7 @@ class _Reading:
         told = side_of(-high, -low, above=-_NEGLIGIBLE)
         return Statement(
             item=f"{ROTATION.name} rotation", where="8.2", says=says, agrees=told, rule=rule,
+            by_chance=chance_of(),
             measured=f"mean R̂ {energy:.3g} over {len(table)} layers; R_norm {value:.2f} "
             f"({low:.2f} … {high:.2f})",
         )  # fmt: skip
@@ -224,7 +227,7 @@ class _Reading:
             last["entropy_low"] > first["entropy_high"],
         )
         return Statement(
-            item="entropy", where="L.1", says=says, rule=rule,
+            item="entropy", where="L.1", says=says, rule=rule, by_chance=chance_of(2),
             measured=f"median entropy {first['entropy']:.2f} → {last['entropy']:.2f} nats over the "
             f"passing layers; it falls at {falling:.0%} of them",
             agrees="yes" if fell and falling == 1 else "no" if rose else "cannot be told",
@@ -259,6 +262,7 @@ class _Reading:
         return Statement(
             item="temperature, calibration", where="L.2", says=says,
             rule="loss gained on held-out prompts above 0", agrees=side_of(low, high),
+            by_chance=chance_of(),
             measured=f"{value:+.4f} nats ({low:+.4f} … {high:+.4f}); ECE {one['ece']:.3f} at "
             f"τ = 1, {best['ece']:.3f} at {best['temperature']:g}",
         )  # fmt: skip
@@ -271,5 +275,6 @@ def _by_side(
         return not_compared(item, where, says, "interval above 0")
     return Statement(
         item=item, where=where, says=says, rule="interval above 0", agrees=side_of(low, high),
+        by_chance=chance_of(),
         measured=f"{what} {value:+.2f} ({low:+.2f} … {high:+.2f})",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """``flowscope reproduce diffusion_attention``: source 002 on a model."""
 
 from flowscope.instruments.heads.config import HeadsConfig
-from flowscope.lab.claim import Table
+from flowscope.instruments.heads.diffusion_attention import schemas
 from flowscope.lab.config import Config, setting
 from flowscope.lab.instrument import Stage
 from flowscope.lab.study import Study
@@ -24,13 +24,6 @@ class DiffusionAttention(Config):
     charge: float = setting(0.05, "Magnetic charge per unit of the logits", allow_inf_nan=False)
 
 
-# In the order of the file; the keys, which name a row, are beside each table.
-_COLUMNS = {
-    "diffusion_attention": ("where", "says", "measured", "agrees", "rule"),
-    "identities": ("formula", "error", "scale", "heads", "bound", "holds", "refused"),
-    "regimes": ("meaning", "mean", "median", "least", "largest", "readings"),
-}  # fmt: skip
-
 STUDY = Study(
     name="diffusion_attention",
     home=__name__,
@@ -40,22 +33,5 @@ STUDY = Study(
     settings="study.yaml",
     statements="statements.regime_statement_table",
     stages=(Stage(name="identities", home=__name__, measure="measuring.identities"),),
-    tables={
-        "diffusion_attention": Table(
-            purpose="what the source says beside what was measured",
-            keys=("item",),
-            columns=_COLUMNS["diffusion_attention"],
-        ),
-        "identities": Table(
-            purpose="the identities of the source and how exactly they hold",
-            keys=("identity",),
-            columns=_COLUMNS["identities"],
-        ),
-        "regimes": Table(
-            purpose="statistics of the regimes over heads and prompts",
-            keys=("quantity",),
-            columns=_COLUMNS["regimes"],
-            optional=True,
-        ),
-    },
+    tables=schemas.TABLES,
 )

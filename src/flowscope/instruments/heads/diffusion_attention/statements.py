@@ -13,7 +13,13 @@ import pandas as pd
 
 from flowscope.instruments.heads.claims import DIRECTED, TRAINED
 from flowscope.lab import Claim
-from flowscope.lab.statements import Agreement, Statement, not_compared, statement_rows
+from flowscope.lab.statements import (
+    Agreement,
+    Statement,
+    chance_of,
+    not_compared,
+    statement_rows,
+)
 from flowscope.records import Interval, Run
 
 __all__ = ["regime_statement_table"]
@@ -253,7 +259,7 @@ class _Reading:
         )
         return Statement(
             item=item, where=where, says=says, rule=rule, agrees=agrees,
-            measured=f"{counted} (of {len(labels)} heads, mask taken off)",
+            measured=f"{counted} (of {len(labels)} heads, mask taken off)", by_chance=chance_of(),
         )  # fmt: skip
 
     def causal(self) -> Statement:
@@ -293,6 +299,7 @@ class _Reading:
         sides: dict[str, Agreement] = {"holds": "yes", "fails": "no"}
         return Statement(
             item=item, where=_ADDED, says=says, rule=rule, measured=verdict.because,
+            by_chance=chance_of(),
             agrees=sides.get(verdict.decision, "cannot be told" if known else "not measured"),
         )  # fmt: skip
 
@@ -339,7 +346,7 @@ class _Reading:
         more = tuple(float(row[f"excess{end}"].iloc[0]) for end in ("_low", "_high"))
         agrees: Agreement = "yes" if more[0] > 0 else "no" if more[1] < 0 else "cannot be told"
         return Statement(
-            item=item, where=_ADDED, says=says, rule=rule, agrees=agrees,
+            item=item, where=_ADDED, says=says, rule=rule, agrees=agrees, by_chance=chance_of(),
             measured=f"loss {own:+.3f} nats ({low:+.3f} … {high:+.3f}); random change of equal "
             f"norm {random:+.3f} ({under:+.3f} … {over:+.3f})",
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """``flowscope reproduce track_i``: the image track of source 000 on a model."""
 
 from flowscope.instruments.image.config import ImageConfig
-from flowscope.lab.claim import Table
+from flowscope.lab.claim import CLAIMS_TABLE
 from flowscope.lab.config import Config, setting
 from flowscope.lab.study import Study
 
@@ -24,11 +24,5 @@ STUDY = Study(
     reading="image",
     settings="study.yaml",
     statements="statements.image_statement_table",
-    tables={
-        "track_i": Table(
-            purpose="what the source says beside what was measured",
-            keys=("item",),
-            columns=("where", "says", "measured", "agrees", "rule"),
-        )
-    },
+    tables={"track_i": CLAIMS_TABLE},
 )

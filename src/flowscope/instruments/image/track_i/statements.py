@@ -11,7 +11,13 @@ import pandas as pd
 from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
 from flowscope.instruments.image.names import DECIDING
 from flowscope.lab import Claim
-from flowscope.lab.statements import Agreement, Statement, agreement_of, statement_rows
+from flowscope.lab.statements import (
+    Agreement,
+    Statement,
+    agreement_of,
+    chance_of,
+    statement_rows,
+)
 from flowscope.records import Run
 
 __all__ = ["image_statement_table"]
@@ -56,6 +62,7 @@ class _Reading:
             agrees=agrees,
             rule="no when their total variation is beyond that of the SDE with itself, one p value "
             "over all times; yes when it is not and intervals exclude .1",
+            by_chance=chance_of(),
         )
 
     def family(self) -> Statement:
@@ -83,6 +90,7 @@ class _Reading:
             agrees=agrees,
             rule="yes when every member is inside the null at the most steps that all take, no "
             "when the interval of one lies beyond it",
+            by_chance=chance_of(len(rows)),
         )
 
     def _slopes(self) -> str:
@@ -98,6 +106,8 @@ class _Reading:
 
     def slope(self) -> Statement:
         agrees, _ = self._judged(ORDER)
+        rows = self._table("weak_error_slope")
+        read = rows[(rows["observable"] == DECIDING) & (rows["status"] == "ok")]
         return Statement(
             item="first order",
             where="8.4, Fig 2b, M.6",
@@ -106,6 +116,7 @@ class _Reading:
             measured=self._slopes(),
             agrees=agrees,
             rule="yes when every resolved interval lies within .25 of −1, no when one lies outside",
+            by_chance=chance_of(len(read)),
         )
 
     def interval(self) -> Statement:
@@ -125,6 +136,7 @@ class _Reading:
             agrees=agrees,
             rule="no when the interval of some resolved slope lies outside, yes when none does; "
             "the source's interval is wide enough for orders ½ and 2 alike",
+            by_chance=chance_of(len(ok)),
         )
 
     def smoothness(self) -> Statement:
@@ -147,6 +159,7 @@ class _Reading:
             "steps, the flow's does not",
             agrees=agrees,
             rule="by disjoint intervals",
+            by_chance=chance_of(2),
         )
 
     def rotation(self) -> Statement:
@@ -170,6 +183,7 @@ class _Reading:
             measured=f"R = {energy:.3g} in these coordinates; {because}",
             agrees=agrees,
             rule=rule,
+            by_chance=chance_of(),
         )
 
     @staticmethod

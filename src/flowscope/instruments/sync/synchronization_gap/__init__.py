@@ -1,7 +1,7 @@
 """``flowscope reproduce synchronization_gap``: source 004 on a model."""
 
 from flowscope.instruments.sync.config import SyncConfig
-from flowscope.lab.claim import Table
+from flowscope.lab.claim import CLAIMS_TABLE
 from flowscope.lab.config import Config, setting
 from flowscope.lab.study import Study
 
@@ -24,11 +24,5 @@ STUDY = Study(
     reading="sync",
     settings="study.yaml",
     statements="statements.sync_statement_table",
-    tables={
-        "synchronization_gap": Table(
-            purpose="what the source says beside what was measured",
-            keys=("item",),
-            columns=("where", "says", "measured", "agrees", "rule"),
-        )
-    },
+    tables={"synchronization_gap": CLAIMS_TABLE},
 )

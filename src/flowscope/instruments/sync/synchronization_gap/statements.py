@@ -20,6 +20,7 @@ from flowscope.lab.statements import (
     Agreement,
     Statement,
     agreement_of,
+    chance_of,
     not_compared,
     side_of,
     statement_rows,
@@ -122,7 +123,7 @@ class _Reading:
             says="τ_spec falls from 63.6 [50.0, 96.6] at g = .1 to 44.2 [35.6, 58.8] at g = 1, "
             "of 100 steps",
             measured=f"{told}; least less largest coupling: {difference}" if difference else told,
-            agrees=agrees,
+            agrees=agrees, by_chance=chance_of(),
             rule="the interval of τ_spec(least g) − τ_spec(largest g), pairs resampled jointly, "
             "lies above 0",
         )  # fmt: skip
@@ -154,7 +155,7 @@ class _Reading:
                 agrees = "yes"
         return Statement(
             item="plateau", where="§4.1", says=says, rule=rule, agrees=agrees,
-            measured=f"cosine when never let go: {told}",
+            measured=f"cosine when never let go: {told}", by_chance=chance_of(2),
         )  # fmt: skip
 
     def control(self) -> Statement:
@@ -165,16 +166,18 @@ class _Reading:
             item="shared-noise control", where="Figs 1, 5",
             says="with shared noise at g = 0 it is at 53 of 100, earlier than at g = .1",
             measured=f"{own}; least coupling less control: {difference}" if own else "",
-            agrees=agrees if own else "not measured",
+            agrees=agrees if own else "not measured", by_chance=chance_of(),
             rule="the interval of τ_spec(least g) − τ_spec(control) lies above 0",
         )  # fmt: skip
 
     def order(self) -> Statement:
-        verdict = self._verdicts[ORDER.name]
+        verdict, gaps = self._verdicts[ORDER.name], self._gaps
+        placed = gaps[(gaps["status"] == "ok") & ~gaps["control"].astype(bool)]
         return Statement(
             item="coarse before fine", where="abstract (4), §4.1",
             says="coarse structure commits before fine detail at every coupling",
             measured=verdict.because, agrees=agreement_of(verdict.decision),
+            by_chance=chance_of(len(placed)),
             rule=f"verdict {ORDER.name}: the interval of τ_fine − τ_coarse lies above 0 wherever "
             "both are",
         )  # fmt: skip
@@ -199,7 +202,7 @@ class _Reading:
         return Statement(
             item="lag under strong coupling", where="§4.1, §5",
             says="the lag of fine detail stays, 39 to 41 of 100 steps, however strong the coupling",
-            measured=told, agrees=agrees,
+            measured=told, agrees=agrees, by_chance=chance_of(),
             rule="its interval lies above 0 at the largest coupling (the size is the model's)",
         )  # fmt: skip
 
@@ -228,6 +231,7 @@ class _Reading:
             item="gap without coupling", where="abstract (1), Fig 1",
             says="at g = 0 trailing modes keep more energy than leading ones",
             measured=verdict.because, agrees=agreement_of(verdict.decision),
+            by_chance=chance_of(),
             rule=f"verdict {GAP.name}: beyond the exchange null over all layers, with the source's "
             "sign",
         )  # fmt: skip
@@ -250,6 +254,7 @@ class _Reading:
         listed = ", ".join(str(int(layer)) for layer in seen) or "none"
         return Statement(
             item="depth", where="abstract (3)", says=says, agrees=agrees, rule=rule,
+            by_chance=chance_of(),
             measured=f"layers above the null at g = 0: {listed} of {layers}{self._given()}",
         )  # fmt: skip
 
@@ -267,6 +272,7 @@ class _Reading:
         least = middle["log_gap"].min() if len(middle) else math.nan
         return Statement(
             item="inversion", where="§4.2", says=says, agrees=agrees, rule=rule,
+            by_chance=chance_of(),
             measured=f"{len(below)} layers of the middle below the null, {len(above)} above; least "
             f"log ratio {least:.2f}",
         )  # fmt: skip
@@ -291,6 +297,7 @@ class _Reading:
         before = first["log_gap"].abs().median()
         return Statement(
             item="collapse", where="abstract (2), Fig 10", says=says, agrees=agrees, rule=rule,
+            by_chance=chance_of(),
             measured=f"layers beyond the null: {len(free)} at g = 0, {len(tied)} at g = "
             f"{largest:g}; median |log ratio| {before:.2f} and {spread:.2f} (detectable "
             f"{rows['detectable'].median():.2f})",
@@ -318,6 +325,7 @@ class _Reading:
         near = bool(spans) and max(spans) <= 0.2 * self._steps
         return Statement(
             item="classes", where="§4.1", says=says, rule=rule,
+            by_chance=chance_of(int((rows["status"] == "ok").sum())),
             agrees="no" if apart else "yes" if near else "cannot be told",
             measured=("; ".join(told) or "no transition in any class")
             + (f"; apart at {', '.join(apart)}" if apart else ""),
@@ -375,7 +383,7 @@ class _Reading:
             item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
             measured=f"rank correlation {correlation:.2f} over {len(both)} of {len(rows)} modes "
             f"(p = {p:.2g})",
-            agrees=agrees,
+            agrees=agrees, by_chance=chance_of(),
         )  # fmt: skip
 
 
