@@ -164,6 +164,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.contraction",
             claims=(CONTRACTION,),
+            uses=("depth",),
             tables={
                 "curvature": Table(
                     purpose="curvature of attention by layer and head",
@@ -187,6 +188,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.flow",
             claims=(ADEQUACY,),
+            uses=("depth",),
             tables={
                 "adequacy": Table(
                     purpose="how well a fitted flow forecasts the layers of other prompts",
@@ -224,6 +226,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.rotation",
             claims=(ROTATION,),
+            uses=("depth",),
             tables={
                 "rotation": Table(
                     purpose="the share of the motion that turns, by layer",

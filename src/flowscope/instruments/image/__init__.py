@@ -107,6 +107,7 @@ INSTRUMENT = Instrument(
             measure="measuring.family",
             judge="judge.order",
             claims=(ORDER,),
+            uses=("prediction",),
             settings=_FAMILY,
             tables={
                 "weak_error": Table(
@@ -132,6 +133,7 @@ INSTRUMENT = Instrument(
             measure="measuring.paths",
             judge="judge.parity",
             claims=(PARITY,),
+            uses=("step sizes",),
             settings=_PATHS,
             tables={
                 "parity": Table(
@@ -157,6 +159,7 @@ INSTRUMENT = Instrument(
             measure="measuring.rotation",
             judge="judge.gradient",
             claims=(GRADIENT,),
+            uses=("parity",),
             tables={
                 "rotation": Table(
                     purpose="the share of the learned score that turns, by time",
@@ -169,6 +172,7 @@ INSTRUMENT = Instrument(
             name="information",
             home=__name__,
             measure="measuring.information",
+            uses=("parity",),
             settings=_PATHS,
             tables={
                 "information": Table(
@@ -182,6 +186,7 @@ INSTRUMENT = Instrument(
             name="uturn",
             home=__name__,
             measure="measuring.uturn",
+            uses=("parity",),
             settings=(*_PATHS, "uturn_times"),
             tables={
                 "uturn": Table(

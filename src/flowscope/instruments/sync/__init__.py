@@ -113,6 +113,7 @@ INSTRUMENT = Instrument(
             measure="measuring.modes",
             judge="judge.internal_gap",
             claims=(GAP,),
+            uses=("commitment",),
             settings=_MODES,
             tables={
                 "internal_gap": Table(
@@ -131,6 +132,7 @@ INSTRUMENT = Instrument(
             name="propagation",
             home=__name__,
             measure="measuring.propagation",
+            uses=("internal gap",),
             settings=_MODES,
             tables={
                 "propagation": Table(
