@@ -1,10 +1,10 @@
 # Written by `python -m flowscope.lab.stub`; change the declarations of instruments instead.
 
 from collections.abc import Mapping, Sequence
-from pandas import DataFrame
 from pathlib import Path
 from typing import Any, Literal
 
+from pandas import DataFrame
 from torch import Tensor
 
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport

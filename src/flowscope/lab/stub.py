@@ -34,7 +34,8 @@ _TYPES = {
     "Tensor": "torch",
     "nn": "torch",
 }
-_SECTIONS = ("standard library", "torch", "flowscope")
+_SECTIONS = ("standard library", "third party", "flowscope")
+_PARTS = {"pandas": "third party", "torch": "third party", "flowscope": "flowscope"}
 
 
 def stub_text() -> str:
@@ -85,8 +86,7 @@ def _imports(homes: dict[str, str]) -> list[str]:
     """Import statements in the order and form that the formatter gives them."""
     sections: dict[str, list[str]] = {section: [] for section in _SECTIONS}
     for home in sorted(set(homes.values())):
-        root = home.split(".")[0]
-        section = root if root in _SECTIONS else _SECTIONS[0]
+        section = _PARTS.get(home.split(".")[0], _SECTIONS[0])
         names = sorted((name for name in homes if homes[name] == home), key=_class_first)
         line = f"from {home} import {', '.join(names)}"
         if len(line) <= _WIDTH:
