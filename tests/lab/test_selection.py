@@ -1,11 +1,13 @@
 """``only``: which stages run, that they decide as in a full run, and what the folder holds."""
 
+import io
 import json
 import os
 import shutil
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from tests.instruments.prompts import TEXTS
 from tests.lab import toy
 from tests.lab.toy import MADE, TOY, ToyConfig
@@ -92,13 +94,13 @@ def calls(tmp_path_factory):
     denoiser = pixel_folder(tmp_path_factory.mktemp("classes"), names=["cat", "dog", "owl"])
     reading = {"texts": TEXTS, "resamples": 20, "batch": 2, "control_prompts": 2}
     image = {
-        "images": 24, "steps": 5, "doubling": (2, 4), "bins": 8, "family_images": 12, "rank": 2,
-        "rotation_times": 1, "rotation_images": 64, "information_images": 8, "uturn_images": 8,
+        "images": 64, "steps": 20, "doubling": (10, 20), "bins": 8, "family_images": 64, "rank": 2,
+        "rotation_times": 1, "information_images": 8, "uturn_images": 8,
         "uturn_times": 2, "resamples": 20, "draws": 39,
     }  # fmt: skip
     sync = {
-        "pairs": 8, "steps": 6, "couplings": (0.2,), "interventions": 6, "resamples": 20,
-        "draws": 39, "kept": 3, "propagation_steps": 1,
+        "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
+        "draws": 39, "kept": 3,
     }  # fmt: skip
     return {
         "audit": lambda **more: fs.audit(**reading, flow_rank=8, rotation_resamples=30, **more),
@@ -160,6 +162,8 @@ def test_one_stage_alone_gives_its_tables_and_makes_no_other_shards(
     result.judge()
     assert written(folder) == expected
     assert result.report().is_file()
-    assert result.to_json()["run"] == str(folder)
+    document, console = result.to_json(), Console(file=io.StringIO())
+    instrument(name).resolve(instrument(name).headline)(document, console)
+    assert document["report"] in console.file.getvalue().replace("\n", "")
     assert str(folder) in str(result)
     assert "<table" in result._repr_html_()
