@@ -22,9 +22,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """Standard error is a terminal."""
+def attached_terminal(monkeypatch):
+    """Make standard error a terminal; in the test itself, because pytest sets it before each."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
@@ -32,9 +31,8 @@ def terminal(monkeypatch):
     return stream
 
 
-@pytest.fixture
-def log(monkeypatch):
-    """Standard error is a file."""
+def attached_file(monkeypatch):
+    """Make standard error a file."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
@@ -47,36 +45,40 @@ def advance_twice(progress=None):
     return advance
 
 
-def test_bars_are_drawn_in_a_terminal(terminal):
+def test_bars_are_drawn_in_a_monkeypatch(monkeypatch):
+    terminal = attached_terminal(monkeypatch)
     advance_twice()
     assert "measuring" in terminal.getvalue()
     assert "2/2" in terminal.getvalue()
 
 
-def test_nothing_is_written_where_no_terminal_is(log, monkeypatch):
+def test_nothing_is_written_where_no_terminal_is(monkeypatch):
+    log = attached_file(monkeypatch)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert advance_twice() is silent
     assert log.getvalue() == ""
 
 
-def test_progress_false_mutes_and_true_forces(terminal, monkeypatch):
+def test_progress_false_mutes_and_true_forces(monkeypatch):
+    terminal = attached_terminal(monkeypatch)
     assert advance_twice(False) is silent
     assert terminal.getvalue() == ""
-    log = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", log)
+    log = attached_file(monkeypatch)
     advance_twice(True)
     lines = [line.strip() for line in log.getvalue().replace("\r", "\n").splitlines()]
     assert [line.split() for line in lines if line] == [["measuring", "1/2"], ["measuring", "2/2"]]
 
 
-def test_function_is_used_as_it_is(terminal):
+def test_function_is_used_as_it_is(monkeypatch):
+    terminal = attached_terminal(monkeypatch)
     calls = []
     advance_twice(lambda *call: calls.append(call))
     assert calls == [("measuring", 1, 2), ("measuring", 2, 2)]
     assert terminal.getvalue() == ""
 
 
-def test_notebook_without_widgets_gets_lines(log, monkeypatch):
+def test_notebook_without_widgets_gets_lines(monkeypatch):
+    log = attached_file(monkeypatch)
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
     monkeypatch.setattr("flowscope.lab.bars.find_spec", lambda name: None)
@@ -85,7 +87,8 @@ def test_notebook_without_widgets_gets_lines(log, monkeypatch):
     assert "2/2" in log.getvalue()
 
 
-def test_second_display_shows_nothing_and_the_next_one_does(terminal):
+def test_second_display_shows_nothing_and_the_next_one_does(monkeypatch):
+    attached_terminal(monkeypatch)
     with displayed_progress() as first:
         assert advance_twice() is silent
         assert advance_twice(True) is silent
@@ -93,14 +96,16 @@ def test_second_display_shows_nothing_and_the_next_one_does(terminal):
     assert advance_twice() is not silent
 
 
-def test_display_ends_with_an_error(terminal):
+def test_display_ends_with_an_error(monkeypatch):
+    terminal = attached_terminal(monkeypatch)
     with pytest.raises(KeyboardInterrupt), displayed_progress():
         raise KeyboardInterrupt
     assert sys.stderr is terminal
     assert advance_twice() is not silent
 
 
-def test_standard_output_that_is_a_file_is_left_alone(terminal, monkeypatch):
+def test_standard_output_that_is_a_file_is_left_alone(monkeypatch):
+    attached_terminal(monkeypatch)
     output = io.StringIO()
     monkeypatch.setattr(sys, "stdout", output)
     with displayed_progress() as advance:
@@ -109,7 +114,8 @@ def test_standard_output_that_is_a_file_is_left_alone(terminal, monkeypatch):
     assert output.getvalue() == "a row\n"
 
 
-def test_runs_in_two_threads_both_finish(terminal):
+def test_runs_in_two_threads_both_finish(monkeypatch):
+    attached_terminal(monkeypatch)
     results, gate = [], threading.Barrier(2)
 
     def job():
@@ -127,7 +133,8 @@ def test_runs_in_two_threads_both_finish(terminal):
 
 
 @pytest.mark.parametrize("progress", [None, True])
-def test_functions_show_bars(progress, terminal, monkeypatch, tmp_path):
+def test_functions_show_bars(progress, monkeypatch, tmp_path):
+    terminal = attached_terminal(monkeypatch)
     ran = engine.run
 
     def run(declared, config, *, progress, **more):

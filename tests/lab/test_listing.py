@@ -1,6 +1,7 @@
 """Runs below a folder, opened and compared from Python."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,7 @@ def test_comparison_shows_changes_and_verdicts_that_both_runs_have(runs):
     run.write_arrays("prompts", arrays)
     first, *others = run.read_verdicts()
     other = "fails" if first.decision != "fails" else "holds"
-    run.write_verdicts([_decided(first, other), *others[:-1]])
+    run.write_verdicts([replace(first, decision=other), *others[:-1]])
     comparison = fs.compare(OLD / "audit", run.folder)
     text, html = str(comparison), comparison._repr_html_()
     assert f"{first.name}: {first.decision} → {other}" in text
@@ -113,9 +114,3 @@ def test_comparison_shows_changes_and_verdicts_that_both_runs_have(runs):
     assert "difference 1 [" in text
     assert "<td>entropy</td>" in html
     assert f"<td>{other}</td>" in html
-
-
-def _decided(verdict, decision):
-    from dataclasses import replace
-
-    return replace(verdict, decision=decision)
