@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -86,6 +87,19 @@ def test_run_without_claims_does_not_abstain_and_one_of_abstentions_does(tmp_pat
     silent = replace(TOY, stages=(replace(toy.FALL, claims=(), judge=""), *TOY.stages[1:2]))
     assert not engine.run(silent, ToyConfig(), folder=tmp_path / "a", only="fall").abstained
     assert engine.run(silent, ToyConfig(), folder=tmp_path / "b", only="never").abstained
+
+
+def test_judging_again_decides_the_selected_claims_alone(tmp_path):
+    result = engine.run(TOY, ToyConfig(silent=True), folder=tmp_path / "run", only="T3")
+    engine.rejudge(
+        SimpleNamespace(
+            instrument=replace(TOY, studies=()),
+            run=result.run,
+            verdicts=result.verdicts,
+            settings=result.settings,
+        )
+    )
+    assert [verdict.name for verdict in result.verdicts] == ["T3"]
 
 
 @pytest.fixture(scope="module")
