@@ -178,6 +178,8 @@ def test_one_stage_alone_gives_its_tables_and_makes_no_other_shards(
     assert result.report().is_file()
     document, console = result.to_json(), Console(file=io.StringIO())
     instrument(name).resolve(instrument(name).headline)(document, console)
-    assert document["report"] in console.file.getvalue().replace("\n", "")
+    shown = console.file.getvalue()
+    assert document["report"] in shown.replace("\n", "")
+    assert "no head has an entropy production" not in shown
     assert str(folder) in str(result)
     assert "<table" in result._repr_html_()
