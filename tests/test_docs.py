@@ -63,6 +63,7 @@ def _told(text):
         "docs/how-to/turn-the-dials.md",
         "docs/how-to/couple-a-model.md",
         "docs/how-to/read-a-sampler.md",
+        "docs/how-to/use-from-python.md",
     ],
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):

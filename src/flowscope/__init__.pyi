@@ -4,15 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from pandas import DataFrame
 from torch import Tensor
 
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
-from flowscope.instruments.audit.result import Audit
-from flowscope.instruments.heads.result import Heads
+from flowscope.instruments.audit.result import Audit as _Audit
+from flowscope.instruments.heads.result import Heads as _Heads
 from flowscope.instruments.image.models import MixtureModel
-from flowscope.instruments.image.result import Image
-from flowscope.instruments.sync.result import Sync
+from flowscope.instruments.image.result import Image as _Image
+from flowscope.instruments.sync.result import Sync as _Sync
+from flowscope.lab.compare import Comparison, compare
 from flowscope.lab.progress import Progress
+from flowscope.lab.result import Result, Tables, open_run
 from flowscope.lab.study import Reproduction, reproduce
 from flowscope.levers import couple
 from flowscope.models.doctor import doctor
@@ -22,15 +25,18 @@ from flowscope.tap import Tap
 __version__: str
 __all__ = [
     "Audit",
+    "Comparison",
     "Heads",
     "Image",
     "Loaded",
     "MixtureModel",
     "Reproduction",
+    "Result",
     "Sync",
     "Tap",
     "__version__",
     "audit",
+    "compare",
     "couple",
     "doctor",
     "flows",
@@ -40,6 +46,7 @@ __all__ = [
     "load",
     "markov",
     "nets",
+    "open_run",
     "records",
     "replica",
     "reproduce",
@@ -49,13 +56,79 @@ __all__ = [
     "transport",
 ]
 
+class _AuditTables(Tables):
+    layers: DataFrame
+    segments: DataFrame
+    jumps: DataFrame
+    locking: DataFrame
+    locking_depth: DataFrame
+    tokens: DataFrame
+    heads: DataFrame
+    simplex_path: DataFrame
+    curvature: DataFrame
+    curvature_response: DataFrame
+    evi: DataFrame
+    adequacy: DataFrame
+    adequacy_clouds: DataFrame
+    drifts: DataFrame
+    overlay: DataFrame
+    budget: DataFrame
+    depth_loss: DataFrame
+    rotation: DataFrame
+
+class Audit(_Audit):
+    @property
+    def tables(self) -> _AuditTables: ...
+
+class _HeadsTables(Tables):
+    references: DataFrame
+    geometry: DataFrame
+    sentence: DataFrame
+    dials: DataFrame
+
+class Heads(_Heads):
+    @property
+    def tables(self) -> _HeadsTables: ...
+
+class _SyncTables(Tables):
+    agreement: DataFrame
+    commitment: DataFrame
+    commitment_gap: DataFrame
+    coupling_effect: DataFrame
+    internal_gap: DataFrame
+    energies: DataFrame
+    propagation: DataFrame
+    mode_commitment: DataFrame
+    speciation: DataFrame
+    assumptions: DataFrame
+
+class Sync(_Sync):
+    @property
+    def tables(self) -> _SyncTables: ...
+
+class _ImageTables(Tables):
+    weak_error: DataFrame
+    weak_error_slope: DataFrame
+    family: DataFrame
+    parity: DataFrame
+    smoothness: DataFrame
+    paths: DataFrame
+    rotation: DataFrame
+    information: DataFrame
+    uturn: DataFrame
+
+class Image(_Image):
+    @property
+    def tables(self) -> _ImageTables: ...
+
 def audit(
     source: Any = None,
     texts: Sequence[str] | Tensor | None = None,
     *,
     tokenizer: Any = None,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 64,
     tokens: int = 128,
@@ -90,7 +163,8 @@ def heads(
     inputs: Sequence[Mapping[str, Any]] | None = None,
     tokenizer: Any = None,
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 16,
     tokens: int = 128,
@@ -127,7 +201,8 @@ def sync(
     encoder: Any = None,
     classes: Sequence[str] = (),
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
     labels: Sequence[int] = (0,),
     pairs: int = 8,
     steps: int = 16,
@@ -159,7 +234,8 @@ def image(
     reader: Any = None,
     classes: Sequence[str] = (),
     out: str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
     images: int = 40,
     steps: int = 16,
     bins: int = 64,

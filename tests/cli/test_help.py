@@ -12,11 +12,12 @@ from flowscope import __version__
 from flowscope.cli import app
 from flowscope.lab.config import default_words, marks
 from flowscope.lab.registry import instrument, instrument_names, studies
+from flowscope.lab.selection import selectable
 from flowscope.models.config import DoctorConfig
 
 NAMES = instrument_names()
 CONFIGS = {name: instrument(name).config for name in NAMES} | {"doctor": DoctorConfig}
-COMMANDS = [*CONFIGS, "reproduce", "report", "compare", "models"]
+COMMANDS = [*CONFIGS, "reproduce", "report", "compare", "runs", "models"]
 
 
 def _run(*arguments):
@@ -76,7 +77,7 @@ def test_options_and_settings_together_are_all_settings(name):
     typed = [n for n, field in fields.items() if marks(field).get("option")]
     assert set(options) == {f"--{n.replace('_', '-')}" for n in typed} | {
         "--settings", "--set", "--config", "--json", "--help",
-    }  # fmt: skip
+    } | ({"--only", "--open"} if name in NAMES else set())  # fmt: skip
     assert names == [n for n in fields if n not in typed and n != "model"]
     words = " ".join(listed.stdout.split())
     for n in names:
@@ -97,6 +98,13 @@ def test_lists_choices_and_switches_are_shown():
     assert "(default: yes)" in heads["--dials"]
     assert "G,G,…" in sync["--couplings"]
     assert "(default: 0.1,0.5,1)" in sync["--couplings"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_lists_every_claim_and_stage(name):
+    words = _options(_run(name, "--help").stdout)["--only"].replace("│", " ")
+    for choice in selectable(instrument(name).stages):
+        assert choice in " ".join(words.split())
 
 
 def test_reproduce_lists_the_studies():

@@ -37,7 +37,7 @@ def test_the_signature_and_the_docstring_hold_every_setting(name):
     parameters = inspect.signature(function).parameters
     names = [argument.name for argument in declared.arguments]
     recorded = {argument.setting for argument in declared.arguments} - {""}
-    assert set(parameters) == {*names, *declared.config.model_fields, "progress"} - (
+    assert set(parameters) == {*names, *declared.config.model_fields, "progress", "only"} - (
         recorded - set(names)
     )
     for field_name, field in keyword_settings(declared).items():

@@ -1,4 +1,4 @@
-"""The command line: a command per instrument, made from its settings, and five more.
+"""The command line: a command per instrument, made from its settings, and six more.
 
 Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrupted. With ``--json``
 one JSON document is on standard output and nothing else; progress and warnings go to stderr.
@@ -6,6 +6,7 @@ one JSON document is on standard output and nothing else; progress and warnings 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -14,25 +15,32 @@ from rich.console import Console
 from rich.markup import escape
 
 from flowscope import __version__
+from flowscope.cli.completion import complete_run, complete_study, study_names
 from flowscope.cli.errors import ABSTAINED, DONE, ERROR, error_sentences
 from flowscope.cli.parameters import (
     ConfigFile,
     Json,
+    Open,
     Overrides,
+    RunFolder,
     command_help,
+    only_parameter,
     resolved_settings,
     setting_parameters,
     with_parameters,
 )
 from flowscope.cli.terminal import (
+    open_in_browser,
     print_claims,
     print_comparison,
     print_examination,
     print_json,
-    progress_bars,
+    print_runs,
     starting,
 )
+from flowscope.lab.bars import displayed_progress
 from flowscope.lab.registry import instruments
+from flowscope.lab.selection import only_names, selected
 from flowscope.models.config import DoctorConfig
 
 if TYPE_CHECKING:
@@ -49,18 +57,18 @@ app = typer.Typer(
     name="flowscope",
     help="Read any transformer or diffusion model as a discretised entropic-transport flow.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Outcome:
-    """What a command ends with: its document, how a terminal shows it, its exit code."""
+    """What a command ends with: its document, how a terminal shows it, its exit code, a page."""
 
     document: Mapping[str, Any]
     show: Callable[[Console], None]
     code: int = DONE
+    page: Path | None = None
 
 
 def main() -> None:
@@ -68,14 +76,16 @@ def main() -> None:
     app()
 
 
-def _ended(as_json: bool, command: Callable[[], _Outcome]) -> NoReturn:
-    """Run a command, print its document or its view, and exit with its code."""
+def _ended(as_json: bool, command: Callable[[], _Outcome], *, open_page: bool = False) -> NoReturn:
+    """Run a command, print its document or its view, open its page, and exit with its code."""
     with error_sentences(as_json):
         outcome = command()
     if as_json:
         print_json(outcome.document)
     else:
         outcome.show(Console())
+    if open_page and outcome.page is not None:
+        open_in_browser(outcome.page)
     raise typer.Exit(outcome.code)
 
 
@@ -95,25 +105,25 @@ def _root(
 
 
 def _add_command(
-    name: str, config: "type[Config]", command: Callable[[Any], _Outcome], epilog: str = _EXIT_CODES
+    name: str, config: "type[Config]", run: Callable[..., None], epilog: str, *more: Parameter
 ) -> None:
-    """Add a command whose parameters are the settings of ``config``."""
-
-    def run(
-        *,
-        overrides_: Overrides = None,
-        file_: ConfigFile = None,
-        json_: Json = False,
-        settings_: bool = False,
-        **values: Any,
-    ) -> None:
-        def resolved() -> _Outcome:
-            return command(resolved_settings(config, values, overrides_, file_))
-
-        _ended(json_, resolved)
-
-    made = with_parameters(run, setting_parameters(config))
+    """Add a command whose parameters are the settings of ``config``, then ``more``."""
+    made = with_parameters(run, [*setting_parameters(config), *more])
     app.command(name, help=command_help(config), epilog=epilog)(made)
+
+
+def _doctor(
+    *,
+    overrides_: Overrides = None,
+    file_: ConfigFile = None,
+    json_: Json = False,
+    settings_: bool = False,
+    **values: Any,
+) -> None:
+    def command() -> _Outcome:
+        return _examined(resolved_settings(DoctorConfig, values, overrides_, file_))
+
+    _ended(json_, command)
 
 
 def _examined(settings: DoctorConfig) -> _Outcome:
@@ -127,24 +137,28 @@ def _examined(settings: DoctorConfig) -> _Outcome:
     )
 
 
-def _measured(instrument: "Instrument", settings: "Config") -> _Outcome:
+def _measured(instrument: "Instrument", settings: "Config", only: str | None) -> _Outcome:
+    selected(instrument.stages, only_names(only))  # an unknown name is refused before torch loads
     with starting():
         from flowscope.lab import engine
 
         instrument.resolve(instrument.prepare)
-    result: Result = _reported(lambda progress: engine.run(instrument, settings, progress=progress))
+    result: Result = _reported(
+        lambda progress: engine.run(instrument, settings, progress=progress, only=only_names(only))
+    )
     document = result.to_json()
     show = instrument.resolve(instrument.headline)
     return _Outcome(
         document=document,
         show=lambda console: show(document, console),
         code=ABSTAINED if result.abstained else DONE,
+        page=Path(document["report"]),
     )
 
 
 def _reported(job: "Callable[[Progress], Any]") -> Any:
     """Run a job under progress bars and write its report."""
-    with progress_bars() as advance:
+    with displayed_progress() as advance:
         result = job(advance)
         advance("report", 0, 1)
         result.report()
@@ -153,20 +167,34 @@ def _reported(job: "Callable[[Progress], Any]") -> Any:
 
 
 def _add_instrument(instrument: "Instrument") -> None:
-    _add_command(
-        instrument.name, instrument.config, lambda settings: _measured(instrument, settings)
-    )
+    config = instrument.config
+
+    def run(
+        *,
+        overrides_: Overrides = None,
+        file_: ConfigFile = None,
+        only_: str | None = None,
+        open_: Open = False,
+        json_: Json = False,
+        settings_: bool = False,
+        **values: Any,
+    ) -> None:
+        def command() -> _Outcome:
+            settings = resolved_settings(config, values, overrides_, file_)
+            return _measured(instrument, settings, only_)
+
+        _ended(json_, command, open_page=open_)
+
+    _add_command(instrument.name, config, run, _EXIT_CODES, only_parameter(instrument))
 
 
-_add_command("doctor", DoctorConfig, _examined, "Exit code 1 when the model is refused.")
+_add_command("doctor", DoctorConfig, _doctor, "Exit code 1 when the model is refused.")
 for _instrument in instruments():
     _add_instrument(_instrument)
 
 
-def _study_names() -> str:
-    """Names of the studies; each is that of the package in which its instrument declares it."""
-    references = (reference for one in instruments() for reference in one.studies)
-    *names, last = sorted(reference.split(".")[0] for reference in references)
+def _listed_studies() -> str:
+    *names, last = study_names()
     return f"{', '.join(names)} or {last}"
 
 
@@ -177,7 +205,9 @@ def _added(function: Callable[..., None]) -> Callable[..., None]:
 
 @_added
 def reproduce(
-    study: Annotated[str, typer.Argument(help=f"{_study_names()}.")],
+    study: Annotated[
+        str, typer.Argument(help=f"{_listed_studies()}.", autocompletion=complete_study)
+    ],
     model: Annotated[
         str | None,
         typer.Argument(
@@ -203,6 +233,7 @@ def reproduce(
     ] = None,
     overrides: Overrides = None,
     config: ConfigFile = None,
+    open_page: Open = False,
     as_json: Json = False,
 ) -> None:
     """Run one experiment of the sources on a model and show what agrees with them.
@@ -223,17 +254,22 @@ def reproduce(
             )
         )
         document = result.to_json()
-        return _Outcome(document=document, show=lambda console: print_claims(document, console))
+        return _Outcome(
+            document=document,
+            show=lambda console: print_claims(document, console),
+            page=Path(document["report"]),
+        )
 
-    _ended(as_json, command)
+    _ended(as_json, command, open_page=open_page)
 
 
 @_added
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: RunFolder,
     judge: Annotated[
         bool, typer.Option("--judge", help="Judge again from the tables first (default: no).")
     ] = False,
+    open_page: Open = False,
 ) -> None:
     """Write report.html and the figures of RUN again from its tables; no model is needed.
 
@@ -242,24 +278,27 @@ def report(
     """
 
     def command() -> _Outcome:
-        from flowscope.lab.result import opened
+        from flowscope.lab.result import open_run
 
-        result = opened(run)
+        result = open_run(run)
         if judge:
             result.judge()
-        page = str(result.report())
+        page = result.report()
         return _Outcome(
-            document={"report": page},
-            show=lambda console: console.print(f"report: {escape(page)}", soft_wrap=True),
+            document={"report": str(page)},
+            show=lambda console: console.print(f"report: {escape(str(page))}", soft_wrap=True),
+            page=page,
         )
 
-    _ended(False, command)
+    _ended(False, command, open_page=open_page)
 
 
 @_added
 def compare(
-    first: Annotated[Path, typer.Argument(help="A run folder.")],
-    second: Annotated[Path, typer.Argument(help="Another run folder.")],
+    first: RunFolder,
+    second: Annotated[
+        Path, typer.Argument(help="Another run folder.", autocompletion=complete_run)
+    ],
     as_json: Json = False,
 ) -> None:
     """Show what changed from the run FIRST to the run SECOND, with intervals.
@@ -268,12 +307,35 @@ def compare(
     """
 
     def command() -> _Outcome:
-        from flowscope.lab.compare import compared_folders
+        from flowscope.lab.compare import compare as compared
 
-        comparison = compared_folders(first, second)
+        comparison = compared(first, second)
         return _Outcome(
             document=comparison.to_json(),
             show=lambda console: print_comparison(comparison, console),
+        )
+
+    _ended(as_json, command)
+
+
+@_added
+def runs(
+    folder: Annotated[Path, typer.Argument(help="A folder of run folders.")] = Path("out"),
+    as_json: Json = False,
+) -> None:
+    """List the runs below FOLDER, newest first: instrument, model, date, state and verdicts.
+
+    A run is unfinished while it is measured or after it was interrupted, and damaged if a file was
+    changed since it was written.
+    """
+
+    def command() -> _Outcome:
+        from flowscope.lab.listing import runs_below
+
+        summaries = runs_below(folder)
+        return _Outcome(
+            document={"runs": [summary.to_json() for summary in summaries]},
+            show=lambda console: print_runs(summaries, folder, console),
         )
 
     _ended(as_json, command)

@@ -8,26 +8,35 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
+from flowscope.cli.completion import complete_run, only_completer
 from flowscope.cli.errors import DONE
 from flowscope.cli.terminal import print_settings
 from flowscope.lab.config import Config, default_words, description_of, marks
+from flowscope.lab.selection import selectable
+
+if TYPE_CHECKING:
+    from flowscope.lab.instrument import Instrument
 
 __all__ = [
     "ConfigFile",
     "Json",
+    "Open",
     "Overrides",
+    "RunFolder",
     "command_help",
+    "only_parameter",
     "resolved_settings",
     "setting_parameters",
     "with_parameters",
 ]
 
+C = TypeVar("C", bound=Config)
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output (default: no).")
 ]
@@ -41,6 +50,10 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML file of settings (default: none)."),
 ]
+Open = Annotated[
+    bool, typer.Option("--open", help="Open report.html in the browser (default: no).")
+]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)]
 
 
 def command_help(documented: Any) -> str:
@@ -107,6 +120,25 @@ def _listing(config: type[Config]) -> inspect.Parameter:
     )
 
 
+def only_parameter(instrument: "Instrument") -> inspect.Parameter:
+    """Parameter ``--only`` of the command of an instrument, which completes its names."""
+    names = ", ".join(selectable(instrument.stages))
+    info = typer.Option(
+        "--only",
+        metavar="NAME,NAME,…",
+        help=f"Run only these claims or stages, and the stages that they build on, of {names} "
+        "(default: all).",
+        show_default=False,
+        autocompletion=only_completer(instrument),
+    )
+    return inspect.Parameter(
+        "only_",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, info],
+    )
+
+
 def with_parameters(
     command: Callable[..., None], parameters: Sequence[inspect.Parameter]
 ) -> Callable[..., None]:
@@ -124,11 +156,11 @@ def with_parameters(
 
 
 def resolved_settings(
-    config: type[Config],
+    config: type[C],
     values: Mapping[str, Any],
     overrides: Sequence[str] | None,
     file: Path | None,
-) -> Config:
+) -> C:
     """Settings of a command; lists are written ``0.1,0.5`` and read as YAML."""
     lists = {
         name: value

@@ -1,40 +1,37 @@
-"""What a command prints: progress bars, JSON, settings, and tables eighty columns wide."""
+"""What a command prints: JSON, settings, and tables eighty columns wide."""
 
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 if TYPE_CHECKING:
     from flowscope.lab.compare import Comparison
     from flowscope.lab.config import Config
+    from flowscope.lab.listing import RunSummary
     from flowscope.models.doctor import Examination
 
 __all__ = [
+    "open_in_browser",
     "print_claims",
     "print_comparison",
     "print_examination",
     "print_json",
+    "print_runs",
     "print_settings",
-    "progress_bars",
     "starting",
 ]
 
 _AGREEMENT = {"yes": "green", "no": "red"}
+_STATES = {"finished": "green", "unfinished": "yellow", "damaged": "red"}
 
 
 @contextmanager
@@ -46,20 +43,17 @@ def starting() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def progress_bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar per stage with the time left, on standard error."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:<14}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+def open_in_browser(page: Path) -> None:
+    """Open a page in the browser, or print on standard error that there is none."""
+    import webbrowser
 
-        def advance(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done)
-
-        yield advance
+    try:
+        shown = webbrowser.open(page.absolute().as_uri())
+    except webbrowser.Error:
+        shown = False
+    if not shown:
+        sentence = f"No browser could be started; open {escape(str(page))} by hand."
+        Console(stderr=True).print(sentence, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -110,9 +104,8 @@ def print_claims(document: Mapping[str, Any], console: Console) -> None:
 
 def print_comparison(comparison: "Comparison", console: Console) -> None:
     """Print what changed from one run to another."""
-    how = "paired by prompt" if comparison.paired else "unpaired: the texts differ"
-    console.print(f"second − first, {how}; 95 % intervals")
-    document = comparison.to_json()
+    console.print(comparison.title)
+    document, verdicts = comparison.to_json(), comparison.changed_verdicts
     table = _plain_table()
     for name in ("statistic", "depth", "first", "second", "difference", "interval"):
         table.add_column(name, justify="left" if name == "statistic" else "right", no_wrap=True)
@@ -121,9 +114,44 @@ def print_comparison(comparison: "Comparison", console: Console) -> None:
         interval = f"{row['low']:.2g} … {row['high']:.2g}"
         table.add_row(row["statistic"], f"{row['depth']:.1f}", *numbers, interval)
     console.print(table if table.row_count else "no difference outside its interval")
-    for row in document["verdicts"]:
-        if row["first"] != row["second"]:
-            console.print(f"{row['name']}: {row['first']} → {row['second']}")
+    for row in verdicts.to_dict("records"):
+        console.print(f"{row['name']}: {row['first']} → {row['second']}")
+
+
+def print_runs(runs: "Sequence[RunSummary]", folder: Path, console: Console) -> None:
+    """Print a line for each run, or a sentence where there is none."""
+    if not runs:
+        what = f"run in {folder}" if folder.is_dir() else f"folder {folder}"
+        sentence = f"There is no {what}. Commands write runs to the folder of --out (default: out)."
+        console.print(escape(sentence), soft_wrap=True, highlight=False)
+        return
+    table = _plain_table()
+    for name in ("folder", "instrument", "model", "date (UTC)", "state", "verdicts"):
+        fold = name not in ("instrument", "date (UTC)")
+        table.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+    for run in runs:
+        state = f"[{_STATES[run.state]}]{run.state}[/]"
+        table.add_row(
+            escape(_shown_path(run.folder)),
+            escape(run.instrument),
+            escape(Path(run.model).name),
+            _date(run.created_at),
+            f"{state}: {escape(run.because)}" if run.because else state,
+            escape(run.brief),
+        )
+    console.print(table)
+
+
+def _shown_path(path: Path) -> str:
+    """The path relative to the working folder where it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _date(created_at: str) -> str:
+    if not created_at:
+        return "–"
+    return datetime.fromisoformat(created_at).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def print_examination(examination: "Examination", console: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -88,6 +88,7 @@ class Bench(Generic[S, C]):
         folder: Path | None = None,
         progress: Progress | None = None,
         study: Config | None = None,
+        only: Sequence[str] = (),
     ) -> None:
         self.subject, self.config, self.study = subject, config, study
         self.verdicts: dict[str, Verdict] = {}
@@ -98,7 +99,7 @@ class Bench(Generic[S, C]):
         if folder is None:
             key = self._hash(config, instrument.identity)
             folder = default_folder(str(getattr(config, "out", "out")), instrument, subject, key)
-        self._writer = RunWriter(folder, manifest_of(instrument, config, subject))
+        self._writer = RunWriter(folder, manifest_of(instrument, config, subject, only))
         self.records: Run = self._writer.run
 
     def put(self, name: str, table: pd.DataFrame) -> None:

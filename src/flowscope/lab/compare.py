@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pandas as pd
 
 from flowscope.errors import InvalidInputError
 from flowscope.lab.registry import instrument_of
-from flowscope.lab.result import plain_rows
+from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Run
 
-__all__ = ["Comparison", "compared_folders"]
+__all__ = ["Comparison", "compare"]
+
+_NO_CHANGE = "no difference outside its interval"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,9 +52,47 @@ class Comparison:
             "verdicts": plain_rows(self.verdicts),
         }
 
+    @property
+    def changed_verdicts(self) -> pd.DataFrame:
+        """Verdicts that both runs have and that differ."""
+        first, second = self.verdicts["first"], self.verdicts["second"]
+        return self.verdicts[(first != second) & (first != "") & (second != "")]
 
-def compared_folders(first: str | Path, second: str | Path) -> Comparison:
-    """Compare the runs in two folders.
+    @property
+    def title(self) -> str:
+        """What the differences are and how they are taken."""
+        how = "paired by prompt" if self.paired else "unpaired: the texts differ"
+        return f"second − first, {how}; 95 % intervals"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row['statistic']}  depth {row['depth']:.1f}  {row['first']:.3g} → "
+            f"{row['second']:.3g}  difference {row['difference']:.3g} "
+            f"[{row['low']:.2g}, {row['high']:.2g}]"
+            for row in plain_rows(self.changes)
+        ]
+        verdicts = [
+            f"{row['name']}: {row['first']} → {row['second']}"
+            for row in plain_rows(self.changed_verdicts)
+        ]
+        return "\n".join([self.title, *(lines or [_NO_CHANGE]), *verdicts])
+
+    def _repr_html_(self) -> str:
+        changes = self.changes.drop(columns="changed")
+        table = (
+            changes.to_html(index=False, escape=True) if len(changes) else f"<p>{_NO_CHANGE}</p>"
+        )
+        verdicts = self.verdicts.to_html(index=False, escape=True)
+        return f"<p>{escape(self.title)}</p>{table}{verdicts}"
+
+
+def compare(first: str | Path | Result, second: str | Path | Result) -> Comparison:
+    """Compare two runs of one instrument: what changed from the first to the second.
+
+    Parameters
+    ----------
+    first, second
+        Run folders, or results.
 
     Raises
     ------
@@ -61,7 +102,7 @@ def compared_folders(first: str | Path, second: str | Path) -> Comparison:
         The runs are of different instruments, or their instrument has no comparison; the message
         names the table to compare by hand.
     """
-    runs = Run.open(first), Run.open(second)
+    runs = _run(first), _run(second)
     one, other = (instrument_of(run) for run in runs)
     if one.name != other.name:
         raise InvalidInputError(
@@ -81,3 +122,7 @@ def compared_folders(first: str | Path, second: str | Path) -> Comparison:
 def _listed(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _run(source: str | Path | Result) -> Run:
+    return source.run if isinstance(source, Result) else Run.open(source)

@@ -8,7 +8,7 @@ is in the folder, and the same call resumes there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.progress import Progress
+from flowscope.lab.selection import only_names, selected
 from flowscope.lab.view import Records
 from flowscope.records import Verdict
 
@@ -37,6 +38,7 @@ def run(
     folder: Path | None = None,
     progress: Progress | None = None,
     study: tuple[Study, Config] | None = None,
+    only: str | Sequence[str] = (),
 ) -> Result:
     """Measure one subject with one instrument into one run folder.
 
@@ -54,14 +56,19 @@ def run(
         Called with (stage, done, total).
     study
         A study and its settings: its stages follow those of the instrument.
+    only
+        Names of claims or stages: only their stages, and those that they build on, are run. All
+        are run when it is empty.
     """
+    more, settings = study if study is not None else (None, None)
+    names, added = only_names(only), more.stages if more is not None else ()
+    stages = selected((*instrument.stages, *added), names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
     config, subject = instrument.resolve(instrument.prepare)(config, objects)
-    more, settings = study if study is not None else (None, None)
     bench: Bench[Any, Any] = Bench(
-        instrument, config, subject, folder=folder, progress=progress, study=settings
+        instrument, config, subject, folder=folder, progress=progress, study=settings, only=names
     )
-    for stage in (*instrument.stages, *(more.stages if more is not None else ())):
+    for stage in stages:
         _walk(stage, bench)
     result: Result = instrument.resolve(instrument.result)(run=bench.close())
     if more is not None:
@@ -77,7 +84,7 @@ def rejudge(result: Result) -> None:
     """
     instrument, records = result.instrument, Records(run=result.run)
     verdicts = {verdict.name: verdict for verdict in result.verdicts}
-    for stage in instrument.stages:
+    for stage in selected(instrument.stages, result.settings.get("only", ())):
         if stage.judge:
             with suppress(Missing):
                 verdicts |= {verdict.name: verdict for verdict in judged(stage, records)}

@@ -5,12 +5,16 @@ from flowscope.lab.registry import instrument_exports, instrument_names
 __all__ = ["HOMES", "PACKAGES", "exported_names", "result_names"]
 
 HOMES = {
+    "Comparison": "flowscope.lab.compare",
     "Loaded": "flowscope.models.loading",
     "Reproduction": "flowscope.lab.study",
+    "Result": "flowscope.lab.result",
     "Tap": "flowscope.tap",
+    "compare": "flowscope.lab.compare",
     "couple": "flowscope.levers",
     "doctor": "flowscope.models.doctor",
     "load": "flowscope.models.loading",
+    "open_run": "flowscope.lab.result",
     "reproduce": "flowscope.lab.study",
     **instrument_exports(),
 }

@@ -24,8 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["annotation_text", "function_of", "keyword_settings", "result_name"]
 
 _OUT = "Run folder (default: a temporary one). An unfinished run in it is resumed."
-_PROGRESS = "Called with (stage, done, total)."
-_SHARED = {"out": ("str | Path | None", _OUT), "progress": ("Progress | None", _PROGRESS)}
+_PROGRESS = (
+    "Whether bars are shown on standard error (default: in a terminal or a notebook), or a "
+    "function that is called with (stage, done, total)."
+)
+_ONLY = (
+    "Names of claims or stages: only their stages, and those that they build on, are run "
+    "(default: all). Tables of other stages are removed from the run folder."
+)
+_SHARED: Mapping[str, tuple[str, Any, str]] = {
+    "out": ("str | Path | None", None, _OUT),
+    "progress": ("Progress | bool | None", None, _PROGRESS),
+    "only": ("str | Sequence[str]", (), _ONLY),
+}
 _FUNCTIONS: dict[str, tuple[Instrument, Callable[..., Any]]] = {}
 _WIDTH = 96
 _ENDING = """
@@ -92,15 +103,17 @@ def _made(instrument: Instrument) -> Callable[..., Any]:
 
 def _called(instrument: Instrument, given: dict[str, Any]) -> Any:
     """Run an instrument on what the caller gave: objects, a run folder, a callback, settings."""
+    from flowscope.lab.bars import displayed_progress
     from flowscope.lab.engine import run
 
-    out, progress = given.pop("out", None), given.pop("progress", None)
+    out, progress, only = (given.pop(name, default) for name, (_, default, _) in _SHARED.items())
     objects, recorded = _split(instrument, given)
     config = instrument.config.resolved({**given, **recorded})
     folder = (
         Path(tempfile.mkdtemp(prefix="flowscope-")) / instrument.name if out is None else Path(out)
     )
-    return run(instrument, config, given=objects, folder=folder, progress=progress)
+    with displayed_progress(progress) as advance:
+        return run(instrument, config, given=objects, folder=folder, progress=advance, only=only)
 
 
 def _split(instrument: Instrument, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -140,8 +153,8 @@ def _signature(instrument: Instrument) -> inspect.Signature:
         for argument in _ordered(instrument)
     ]
     parameters += [
-        inspect.Parameter(name, keyword, default=None, annotation=annotation)
-        for name, (annotation, _) in _SHARED.items()
+        inspect.Parameter(name, keyword, default=default, annotation=annotation)
+        for name, (annotation, default, _) in _SHARED.items()
     ]
     parameters += [
         inspect.Parameter(
@@ -179,7 +192,7 @@ def _ordered(instrument: Instrument) -> list[Argument]:
 def _docstring(instrument: Instrument) -> str:
     entries: Mapping[str, str] = {
         **{argument.name: argument.help for argument in _ordered(instrument)},
-        **{name: help for name, (_, help) in _SHARED.items()},
+        **{name: help for name, (_, _, help) in _SHARED.items()},
         **{name: _entry(field) for name, field in keyword_settings(instrument).items()},
     }
     head = inspect.cleandoc(instrument.config.__doc__ or "")

@@ -83,6 +83,9 @@ class Stage:
         What is decided. If the stage abstains, every claim abstains for the same reason.
     needs
         Claims of earlier stages that must hold; otherwise the stage abstains and says so.
+    uses
+        Names of earlier stages whose values it reads with ``bench.shared`` or ``bench.once``, or
+        whose shards it needs. A run of this stage alone runs them too.
     tables
         What it writes.
     settings
@@ -96,6 +99,7 @@ class Stage:
     judge: str = ""
     claims: tuple[Claim, ...] = ()
     needs: tuple[Claim, ...] = ()
+    uses: tuple[str, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
 

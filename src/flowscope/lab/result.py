@@ -16,7 +16,7 @@ from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Run, Unavailable, Verdict
 
-__all__ = ["Result", "Tables", "opened", "plain_rows"]
+__all__ = ["Result", "Tables", "open_run", "plain_rows"]
 
 
 class Tables(Mapping[str, pd.DataFrame]):
@@ -99,8 +99,14 @@ class Result:
 
     @property
     def abstained(self) -> bool:
-        """Whether the run decides nothing; the command exits with 3."""
-        return all(verdict.decision == "abstains" for verdict in self.verdicts)
+        """Whether the run was to decide claims and decides none; the command exits with 3."""
+        verdicts = self.verdicts
+        return bool(verdicts) and all(verdict.decision == "abstains" for verdict in verdicts)
+
+    @property
+    def only(self) -> tuple[str, ...]:
+        """Names of the claims and stages that the run was restricted to; empty if it was not."""
+        return tuple(self.settings.get("only", ()))
 
     def table_or_reason(
         self, name: str, part: str = "", missing: str = "it was not measured"
@@ -119,6 +125,8 @@ class Result:
         if name in self.run.tables():
             return self.run.read_table(name)
         reasons = {m.name: m.because for m in self.run.read_measurements()}
+        if self.only:
+            missing = f"this run measured only {', '.join(self.only)}"
         return Unavailable(reasons.get(part or name, missing))
 
     def report(self, folder: str | Path | None = None) -> Path:
@@ -170,8 +178,13 @@ class Result:
         return str(pd.DataFrame(rows).to_html(index=False, escape=True))
 
 
-def opened(folder: str | Path) -> Result:
-    """The result in a run folder, of the class of its instrument.
+def open_run(folder: str | Path) -> Result:
+    """The result in a run folder, of the class of its instrument; no model is needed.
+
+    Parameters
+    ----------
+    folder
+        A run folder of any instrument, e.g. one that ``flowscope runs`` lists.
 
     Raises
     ------

@@ -13,6 +13,7 @@ from typing import Any
 
 from flowscope.lab.exports import HOMES, PACKAGES, exported_names
 from flowscope.lab.faces import function_of, result_name
+from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instruments
 
 __all__ = ["stub_text", "write_stub"]
@@ -33,7 +34,8 @@ _TYPES = {
     "Tensor": "torch",
     "nn": "torch",
 }
-_SECTIONS = ("standard library", "torch", "flowscope")
+_SECTIONS = ("standard library", "third party", "flowscope")
+_PARTS = {"pandas": "third party", "torch": "third party", "flowscope": "flowscope"}
 
 
 def stub_text() -> str:
@@ -41,8 +43,10 @@ def stub_text() -> str:
     functions = [function_of(one) for one in instruments()]
     names = {name for function in functions for name in _annotated(function)}
     homes = {**HOMES, **dict.fromkeys(PACKAGES, "flowscope")}
+    homes |= {"DataFrame": "pandas", "Tables": "flowscope.lab.result"}
     for one in instruments():
-        homes[result_name(one)] = f"{one.home}.{one.result.rpartition('.')[0]}"
+        homes[_imported(one)] = f"{one.home}.{one.result.rpartition('.')[0]}"
+    names -= {result_name(one) for one in instruments()}
     homes |= {name: _TYPES[name] for name in names - homes.keys() - set(dir(builtins))}
     exported = [f'    "{name}",' for name in sorted(exported_names(), key=_class_first)]
     return "\n".join(
@@ -56,6 +60,7 @@ def stub_text() -> str:
             *exported,
             "]",
             "",
+            *(line for one in instruments() for line in _result_classes(one)),
             *(line for function in functions for line in _definition(function)),
             "",
         ]
@@ -81,8 +86,7 @@ def _imports(homes: dict[str, str]) -> list[str]:
     """Import statements in the order and form that the formatter gives them."""
     sections: dict[str, list[str]] = {section: [] for section in _SECTIONS}
     for home in sorted(set(homes.values())):
-        root = home.split(".")[0]
-        section = root if root in _SECTIONS else _SECTIONS[0]
+        section = _PARTS.get(home.split(".")[0], _SECTIONS[0])
         names = sorted((name for name in homes if homes[name] == home), key=_class_first)
         line = f"from {home} import {', '.join(names)}"
         if len(line) <= _WIDTH:
@@ -92,6 +96,26 @@ def _imports(homes: dict[str, str]) -> list[str]:
             sections[section] += [f"from {home} import (", *listed, ")"]
     filled = [lines for lines in sections.values() if lines]
     return [line for lines in filled for line in (*lines, "")][:-1]
+
+
+def _imported(instrument: Instrument) -> str:
+    """How the stub imports the class of results, which it then declares with its tables."""
+    name = result_name(instrument)
+    return f"{name} as _{name}"
+
+
+def _result_classes(instrument: Instrument) -> list[str]:
+    """Class of results, and the tables that it has, so that ``result.tables.`` completes."""
+    name = result_name(instrument)
+    return [
+        f"class _{name}Tables(Tables):",
+        *(f"    {table}: DataFrame" for table in instrument.tables),
+        "",
+        f"class {name}(_{name}):",
+        "    @property",
+        f"    def tables(self) -> _{name}Tables: ...",
+        "",
+    ]
 
 
 def _class_first(name: str) -> tuple[bool, str]:

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 
 from flowscope.lab import engine, registry
+from flowscope.lab.bars import displayed_progress
 from flowscope.lab.claim import Table
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage, resolved_reference
@@ -161,7 +162,7 @@ def reproduce(
     study: str,
     model: str | None = None,
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     file: Path | None = None,
     overrides: Sequence[str] = (),
     **reading: Any,
@@ -175,7 +176,8 @@ def reproduce(
     model
         Anything a command takes: a folder, a hub id, a .gguf file; the bundled model when None.
     progress
-        Called with (stage, done, total).
+        Whether bars are shown on standard error (default: in a terminal or a notebook), or a
+        function that is called with (stage, done, total).
     file
         YAML file with settings to use instead of those that ship with the study.
     overrides
@@ -191,5 +193,6 @@ def reproduce(
     plan = registry.study(study)
     config = plan.resolved({"model": model, **reading}, overrides, file)
     settings: Config = getattr(config, plan.reading)
-    result = engine.run(plan.instrument, settings, progress=progress, study=(plan, config))
+    with displayed_progress(progress) as advance:
+        result = engine.run(plan.instrument, settings, progress=advance, study=(plan, config))
     return Reproduction(result=result, study=study)

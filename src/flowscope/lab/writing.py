@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,13 +82,17 @@ def default_folder(out: str, instrument: Instrument, subject: Subject, key: str)
     return Path(out) / f"{instrument.name}-{model}-{key[:6]}"
 
 
-def manifest_of(instrument: Instrument, config: Config, subject: Subject) -> Manifest:
+def manifest_of(
+    instrument: Instrument, config: Config, subject: Subject, only: Sequence[str] = ()
+) -> Manifest:
     """Where a run comes from, before it has finished.
 
-    The resolved settings name the instrument as ``command``.
+    The resolved settings name the instrument as ``command``, and the selected claims and stages as
+    ``only`` where the run does not walk all stages.
     """
     weights, seed = subject.weight_hash, int(getattr(config, "seed", 0))
     more = {"command": instrument.name, "model": subject.source, "measured": dict(subject.facts)}
+    more |= {"only": list(only)} if only else {}
     return Manifest(
         config_given=config.model_dump(mode="json", exclude_defaults=True),
         config_resolved={**config.model_dump(mode="json"), **more},

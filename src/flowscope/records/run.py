@@ -215,6 +215,19 @@ class Run(Record):
         """Return the keys of all shards, of every fingerprint, sorted by name."""
         return shards.shard_keys(self.folder / "shards")
 
+    def verify(self) -> None:
+        """Compare measurements, verdicts and tables of a finished run with their sha256.
+
+        Raises
+        ------
+        RecordError
+            One of them is missing or was changed; the message names the file.
+        """
+        self.read_measurements()
+        self.read_verdicts()
+        for name in self.tables():
+            tables.verified_table(self.folder / "tables", name)
+
     def remove_leftovers(self) -> int:
         """Remove the temporary files of killed writers and return their number.
 

@@ -28,7 +28,7 @@ from flowscope.records.documents import SCHEMA, damaged, sealed, unsealed
 from flowscope.records.files import is_file, read_file, remove_file, write_file
 from flowscope.records.frozen import storable, text
 
-__all__ = ["LARGE", "read_table", "table_names", "write_table"]
+__all__ = ["LARGE", "read_table", "table_names", "verified_table", "write_table"]
 
 LARGE = 100_000
 """Rows from which a table is also written as Parquet."""
@@ -80,6 +80,17 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
     RecordError
         There is no such table, or it was changed since it was written.
     """
+    return _frame(*verified_table(folder, name))
+
+
+def verified_table(folder: Path, name: str) -> tuple[bytes, list[dict[str, str]]]:
+    """Bytes of a table's CSV, compared with their sha256, and the description of its columns.
+
+    Raises
+    ------
+    RecordError
+        There is no such table, or it was changed since it was written.
+    """
     path = folder / f"{name}.csv"
     if not is_file(path):
         known = ", ".join(table_names(folder)) or "none"
@@ -92,7 +103,7 @@ def read_table(folder: Path, name: str) -> pd.DataFrame:
         found = hashlib.sha256(csv).hexdigest()
         for version in versions:
             if version["csv"] == found:
-                return _frame(csv, version["columns"])
+                return csv, list(version["columns"])
         if read_file(description) == document:  # else it was written between the two reads
             raise damaged(path, versions[0]["csv"], found)
 

@@ -57,6 +57,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.contraction",
             claims=(CONTRACTION,),
+            uses=("depth",),
             tables=schemas.CONTRACTION,
         ),
         Stage(
@@ -64,6 +65,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.flow",
             claims=(ADEQUACY,),
+            uses=("depth",),
             tables=schemas.FLOW,
         ),
         Stage(
@@ -71,6 +73,7 @@ INSTRUMENT = Instrument(
             home=__name__,
             measure="measuring.rotation",
             claims=(ROTATION,),
+            uses=("depth",),
             tables=schemas.ROTATION,
         ),
     ),

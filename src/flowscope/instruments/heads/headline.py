@@ -26,7 +26,8 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     facts = [f"{measured['prompts']} prompts", f"{measured['tokens']} tokens"]
     print_heading(document, [*facts, f"{document['chain']} chain"], console)
     print_verdicts(document, console)
-    console.print(_furthest(document["heads"]))
+    if document["heads"]:
+        console.print(_furthest(document["heads"]))
     print_report_path(document, console)
 
 

@@ -22,20 +22,27 @@ class Heads(Result):
 
     @property
     def abstained(self) -> bool:
-        """Whether no head can be labelled."""
-        if self.instrument.main_table not in self.tables:
+        """Whether no head can be labelled; a run without heads decides as any other."""
+        if not self._read:
             return super().abstained
         return bool((self.table["label"] == "refused").all())
 
+    @property
+    def _read(self) -> bool:
+        """Whether the run read the heads; one of a selected stage may not."""
+        return self.instrument.main_table in self.tables
+
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: every head, the verdicts, and where the tables are."""
-        rows = plain_rows(self.table)
+        rows = plain_rows(self.table) if self._read else []
         for row in rows:
             low, high = row["entropy_production_low"], row["entropy_production_high"]
             row["interval"] = None if low is None or high is None else [low, high]
         return {**super().to_json(), "chain": self.settings.get("chain"), "heads": rows}
 
     def __str__(self) -> str:
+        if not self._read:
+            return super().__str__()
         first, *lines = super().__str__().splitlines()
         top = self.table.nlargest(10, "entropy_production")
         shown = [
@@ -46,4 +53,6 @@ class Heads(Result):
         return "\n".join([first, *lines[:-1], *shown, lines[-1]])
 
     def _repr_html_(self) -> str:
+        if not self._read:
+            return super()._repr_html_()
         return str(self.table.to_html(index=False, escape=True))

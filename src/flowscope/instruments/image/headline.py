@@ -28,8 +28,9 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     if document["warning"]:
         console.print(f"[yellow]warning[/] {escape(document['warning'])}")
     print_verdicts(document, console)
-    console.print(_parity(document["parity"]))
-    for name in ("rotation", "information", "uturn"):
+    if isinstance(document["parity"], list):
+        console.print(_parity(document["parity"]))
+    for name in ("parity", "rotation", "information", "uturn"):
         if isinstance(document[name], dict):
             console.print(f"{name}: {escape(document[name]['abstained'])}")
     if isinstance(document["uturn"], list):

@@ -50,15 +50,21 @@ class Image(Result):
 
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: parity, weak error, rotation, U-turns."""
-        whole = self.parity[self.parity["channel"] == "all"]
+        parity = self.table_or_reason("parity")
+        slopes = self.table_or_reason("weak_error_slope")
+        family = self.table_or_reason("family")
         return {
             **super().to_json(),
-            "parity": [_distances(row) for row in plain_rows(whole)],
-            "weak_error": _slopes(self.weak_error),
+            "parity": _whole(parity),
+            "weak_error": _rows_or_reason(slopes)
+            if isinstance(slopes, Unavailable)
+            else _slopes(slopes),
             "rotation": _rows_or_reason(self.rotation),
             "uturn": _rows_or_reason(self.uturn),
             "information": _rows_or_reason(self.information),
-            "family": plain_rows(self.family),
+            "family": _rows_or_reason(family)
+            if isinstance(family, Unavailable)
+            else plain_rows(family),
             "warning": self.warning,
         }
 
@@ -76,7 +82,16 @@ class Image(Result):
         return None
 
     def _repr_html_(self) -> str:
+        if "weak_error_slope" not in self.tables:
+            return super()._repr_html_()
         return str(self.weak_error.to_html(index=False, escape=True))
+
+
+def _whole(parity: pd.DataFrame | Unavailable) -> Any:
+    """Distances over all channels together, or why there are none."""
+    if isinstance(parity, Unavailable):
+        return {"abstained": parity.reason}
+    return [_distances(row) for row in plain_rows(parity[parity["channel"] == "all"])]
 
 
 def _distances(row: dict[str, Any]) -> dict[str, Any]:

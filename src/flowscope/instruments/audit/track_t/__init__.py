@@ -36,8 +36,13 @@ STUDY = Study(
     settings="study.yaml",
     statements="statements.track_t_statement_table",
     stages=(
-        Stage(name="identification", home=__name__, measure="measuring.identification"),
-        Stage(name="bridge", home=__name__, measure="measuring.bridge"),
+        Stage(
+            name="identification",
+            home=__name__,
+            measure="measuring.identification",
+            uses=("depth",),
+        ),
+        Stage(name="bridge", home=__name__, measure="measuring.bridge", uses=("depth",)),
         Stage(name="calibration", home=__name__, measure="measuring.output_temperature"),
     ),
     tables=schemas.TABLES,
