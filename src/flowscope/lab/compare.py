@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class Comparison:
     paired
         Whether both runs read the same prompts, so that differences are taken within prompts.
     verdicts
-        name, first, second: the decisions of both.
+        name, first, second, title: the decisions of both.
     """
 
     table: pd.DataFrame
@@ -64,7 +64,7 @@ def compared_folders(first: str | Path, second: str | Path) -> Comparison:
     one, other = (instrument_of(run) for run in runs)
     if one.name != other.name:
         raise InvalidInputError(
-            f"{runs[0].folder} is a run of {one.name} and {runs[1].folder} one of {other.name}: "
+            f"{runs[0].folder} is a run of {one.name}, {runs[1].folder} of {other.name}: "
             "only runs of the same instrument can be compared."
         )
     if not one.compare:
@@ -73,4 +73,5 @@ def compared_folders(first: str | Path, second: str | Path) -> Comparison:
             f"every run: compare tables/{one.main_table}.csv in both folders."
         )
     comparison: Comparison = one.resolve(one.compare)(*runs)
-    return comparison
+    titles = [one.title(name) for name in comparison.verdicts.get("name", ())]
+    return replace(comparison, verdicts=comparison.verdicts.assign(title=titles))

@@ -26,7 +26,7 @@ def absences(source: Source) -> list[Absence]:
     page = source.page
     rows = list(page.withheld(source))
     rows += [
-        (f"{verdict.name}: {verdict.claim}", verdict.because)
+        (f"{page.label(verdict.name)}: {verdict.claim}", verdict.because)
         for verdict in source.verdicts
         if verdict.decision == "abstains"
     ]

@@ -31,7 +31,7 @@ def chip(verdict: Verdict) -> str:
 def card(verdict: Verdict, anchor: str, page: Page) -> str:
     """Verdict as an article: claim, decision, what it means, why, and by which numbers."""
     question = page.questions.get(verdict.name, "")
-    label = f'<span class="key-label">{html_text(verdict.name)}</span> '
+    label = f'<span class="key-label">{html_text(page.label(verdict.name))}</span> '
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (
         f'<article class="verdict {verdict.decision}" id="{anchor}">'

@@ -6,6 +6,7 @@ __all__ = ["GRADIENT", "ORDER", "PARITY"]
 
 PARITY = Claim(
     name="I1",
+    title="Parity",
     says="the probability flow and the SDE share their marginals",
     asks="Do the deterministic and the noisy sampler of one model give the same histogram of "
     "pixels at every time? Beside it: the noisy sampler against itself with other noise.",
@@ -14,6 +15,7 @@ PARITY = Claim(
 
 ORDER = Claim(
     name="I2",
+    title="First order",
     says="the sampling error falls at first order",
     asks="Does twice the number of steps halve what the steps get wrong?",
     unit="images",
@@ -21,6 +23,7 @@ ORDER = Claim(
 
 GRADIENT = Claim(
     name="I3",
+    title="Gradient",
     says="the learned score is a gradient",
     asks="Does the learned score push along a potential, or does part of it turn, which no "
     "density explains? Beside it: the same reading of a field that is a gradient.",
