@@ -104,7 +104,7 @@ class Result:
         return all(verdict.decision == "abstains" for verdict in self.verdicts)
 
     def table_or_reason(
-        self, name: str, part: str = "", missing: str = "it was not measured"
+        self, name: str, part: str = "", missing: str = "the part was not measured"
     ) -> pd.DataFrame | Unavailable:
         """A table, or why the run does not have it.
 

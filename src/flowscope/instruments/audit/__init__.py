@@ -107,7 +107,7 @@ INSTRUMENT = Instrument(
             annotation="Sequence[str] | Tensor | None",
             positional=True,
         ),
-        Argument(name="tokenizer", help="Used instead of the tokenizer beside the weights."),
+        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
     ),
     stages=(
         Stage(
@@ -204,16 +204,16 @@ INSTRUMENT = Instrument(
                     columns=_COLUMNS["drifts"],
                 ),
                 "overlay": Table(
-                    purpose="how far each layer moves the output beside what bounds it",
+                    purpose="how far each layer moves the output, and the bounds on it",
                     keys=("layer",),
                     columns=_COLUMNS["overlay"],
                 ),
                 "budget": Table(
-                    purpose="the error of the forecast beside the budget of each token",
+                    purpose="the error of the forecast and the budget of each token",
                     columns=_COLUMNS["budget"],
                 ),
                 "depth_loss": Table(
-                    purpose="what the last layers of a language model are worth",
+                    purpose="how much the last layers of a language model contribute",
                     keys=("removed",),
                     columns=_COLUMNS["depth_loss"],
                 ),
@@ -226,7 +226,7 @@ INSTRUMENT = Instrument(
             claims=(ROTATION,),
             tables={
                 "rotation": Table(
-                    purpose="the share of the motion that turns, by layer",
+                    purpose="the share of the motion that rotates, by layer",
                     keys=("layer",),
                     columns=_COLUMNS["rotation"],
                 )

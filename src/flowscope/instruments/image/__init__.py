@@ -159,7 +159,7 @@ INSTRUMENT = Instrument(
             claims=(GRADIENT,),
             tables={
                 "rotation": Table(
-                    purpose="the share of the learned score that turns, by time",
+                    purpose="the share of the learned score that rotates, by time",
                     keys=("step",),
                     columns=_COLUMNS["rotation"],
                 )
@@ -172,7 +172,7 @@ INSTRUMENT = Instrument(
             settings=_PATHS,
             tables={
                 "information": Table(
-                    purpose="what the state knows of its class, by time",
+                    purpose="the information of the state about its class, by time",
                     keys=("step",),
                     columns=_COLUMNS["information"],
                 )

@@ -85,7 +85,7 @@ INSTRUMENT = Instrument(
             settings=_PAIRS,
             tables={
                 "agreement": Table(
-                    purpose="how alike two replicas end, by the step at which they were let go",
+                    purpose="how similar the replicas are, by the step at which coupling ended",
                     keys=("label", "g", "control", "measure", "step"),
                     columns=_COLUMNS["agreement"],
                 ),
