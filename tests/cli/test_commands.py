@@ -136,7 +136,7 @@ def test_compare_says_when_nothing_changed(finished):
     result = _run("compare", run, run)
     assert result.exit_code == 0
     assert "paired by prompt" in result.stdout
-    assert "no difference outside its interval" in result.stdout
+    assert "No difference is significant" in result.stdout
     assert json.loads(_run("compare", run, run, "--json").stdout)["paired"] is True
 
 

@@ -37,8 +37,8 @@ KEYS = {
 WORDS = {
     "audit": ("3 prompts, 48 tokens",),
     "heads": ("unmasked chain", "nats/step", "steady state"),
-    "sync": ("owl", "shared noise", "a small run: 8 pairs"),
-    "image": ("noised to", "takes no class", "a small run: 16 images"),
+    "sync": ("owl", "shared noise", "small run (8 pairs)"),
+    "image": ("noised to", "takes no class", "small run (16 images)"),
 }
 
 

@@ -19,8 +19,6 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from flowscope.records.verdict_text import verdict_label
-
 if TYPE_CHECKING:
     from flowscope.lab.compare import Comparison
     from flowscope.lab.config import Config
@@ -111,6 +109,8 @@ def print_claims(document: Mapping[str, Any], console: Console) -> None:
 
 def print_comparison(comparison: "Comparison", console: Console) -> None:
     """Print what changed from one run to another."""
+    from flowscope.records.verdict_text import verdict_label
+
     how = "paired by prompt" if comparison.paired else "unpaired: the texts differ"
     console.print(f"second − first, {how}; 95 % intervals")
     document = comparison.to_json()

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured
-from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_commitment_order", "judge_internal_gap"]
 
@@ -110,25 +110,7 @@ def judge_internal_gap(
         f"p = {p:.3g} over {len(read)} layers; layer {int(best['layer'])} is furthest from its "
         f"null: log ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
     )
-    seen = distance[read["p_all"] <= level]
-    reason = ""
-    above, below = int((seen > 0).sum()), int((seen < 0).sum())
-    if above and below:
-        decision = "abstains"
-        reason = f"{above} layers lie above their null and {below} below"
-    elif p <= level:
-        decision = "holds" if side > 0 else "fails"
-        because += f"; {len(seen)} layers lie beyond their null"
-    else:
-        decision = "abstains"
-        detectable = float(np.median(read["detectable"]))
-        reason = (
-            f"no layer differs from its null; at a single layer a log ratio of {detectable:.2g} "
-            "would have been detected"
-        )
-    because += _latents(table, level)
-    if reason:
-        because += f"; {no_verdict(reason)}"
+    decision, why = _sides(read, distance, side, level)
     return Verdict(
         name=claim.name,
         claim=claim.says,
@@ -154,8 +136,25 @@ def judge_internal_gap(
         interval=Interval(
             low=float(best["low"]), high=float(best["high"]), level=0.95, method="jackknife"
         ),
-        decision=decision,  # type: ignore[arg-type]
-        because=because,
+        decision=decision,
+        because=f"{because}{_latents(table, level)}; {why}",
+    )
+
+
+def _sides(
+    read: pd.DataFrame, distance: pd.Series[float], side: float, level: float
+) -> tuple[Decision, str]:
+    """Decide by the side of their null on which the layers lie, and say why."""
+    seen = distance[read["p_all"] <= level]
+    above, below = int((seen > 0).sum()), int((seen < 0).sum())
+    if above and below:
+        return "abstains", no_verdict(f"{above} layers lie above their null and {below} below")
+    if len(seen):
+        return "holds" if side > 0 else "fails", f"{len(seen)} layers lie beyond their null"
+    detectable = float(np.median(read["detectable"]))
+    return "abstains", no_verdict(
+        f"no layer differs from its null; at a single layer a log ratio of {detectable:.2g} would "
+        "have been detected"
     )
 
 
