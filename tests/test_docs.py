@@ -18,7 +18,6 @@ def _snippets(page):
 @pytest.mark.parametrize(
     "page",
     [
-        "README.md",
         "docs/how-to/read-a-model.md",
         "docs/how-to/which-distance.md",
         "docs/how-to/estimate-a-drift.md",
@@ -26,21 +25,9 @@ def _snippets(page):
     ],
 )
 def test_snippets_run_in_order(page, tmp_path, monkeypatch):
-    import flowscope
-    from flowscope.nets import bundled_path
-
     monkeypatch.chdir(tmp_path)
-    audited, headed = flowscope.audit, flowscope.heads
-    # No hub is needed here: the id of the page stands for a folder.
-    monkeypatch.setattr(
-        flowscope, "audit", lambda name, texts: audited(bundled_path(), texts), raising=False
-    )
-    monkeypatch.setattr(
-        flowscope, "heads", lambda name, texts: headed(bundled_path(), texts), raising=False
-    )
     model, batch = models.gpt2()
-    texts = ["it was the best of times", "it was the worst of times"]
-    names = {"model": model, "batch": batch, "torch": torch, "texts": texts}
+    names = {"model": model, "batch": batch, "torch": torch}
     snippets = _snippets(page)
     assert snippets
     for snippet in snippets:
@@ -50,9 +37,44 @@ def test_snippets_run_in_order(page, tmp_path, monkeypatch):
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 
 
-def _told(text):
-    """Words of a text in order, and its numbers in order."""
+def _words_and_numbers(text):
+    """Words of a text in order, and its numbers in order; a path is one word."""
+    text = re.sub(r"\S*/\S+", "PATH", text)
     return re.sub(_NUMBER, "#", text).split(), [float(x) for x in re.findall(_NUMBER, text)]
+
+
+def _blocks(page):
+    """Pairs of a Python block and the text block below it, which is empty if there is none."""
+    text = (ROOT / page).read_text()
+    return re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.S)
+
+
+def _compare_output(printed, shown):
+    (words, numbers), (expected, figures) = map(_words_and_numbers, (printed, shown))
+    assert words == expected
+    # Sums of float32 products differ from one processor to the next.
+    assert numbers == pytest.approx(figures, rel=0.05, abs=5e-3)
+
+
+@pytest.mark.parametrize(("snippet", "shown"), _blocks("README.md"))
+def test_each_block_of_the_readme_runs_alone_and_prints_what_it_shows(
+    snippet, shown, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert shown
+    exec(compile(snippet, "README.md", "exec"), {})
+    _compare_output(capsys.readouterr().out, shown)
+
+
+def test_the_readme_has_a_snippet_and_three_recipes():
+    text = (ROOT / "README.md").read_text()
+    assert len(_blocks("README.md")) == text.count("```python") == 4
+    assert text.count("**What to do:**") == text.count("## Recipe") == 3
+
+
+def test_the_glossary_is_short_and_linked_from_the_readme():
+    assert len((ROOT / "docs/glossary.md").read_text().splitlines()) <= 30
+    assert "(docs/glossary.md)" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -68,16 +90,12 @@ def _told(text):
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    text, names = (ROOT / page).read_text(), {}
-    pairs = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.S)
+    pairs, names = _blocks(page), {}
     assert sum(bool(shown) for _, shown in pairs) >= 4
     for snippet, shown in pairs:
         capsys.readouterr()
         exec(compile(snippet, page, "exec"), names)
-        (words, numbers), (wanted, figures) = map(_told, (capsys.readouterr().out, shown))
-        assert words == wanted
-        # Sums of float32 products differ from one processor to the next.
-        assert numbers == pytest.approx(figures, rel=0.05, abs=5e-3)
+        _compare_output(capsys.readouterr().out, shown)
 
 
 def test_the_how_to_measures_what_it_says():

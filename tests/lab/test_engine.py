@@ -35,7 +35,7 @@ def test_stages_run_in_order_and_verdicts_are_sorted(tmp_path):
 
 def test_stage_that_abstains_gives_its_reason_to_claims_and_measurements(tmp_path):
     result = run(tmp_path / "run")
-    assert verdicts(result)["T3"] == ("abstains", "there is nothing to read")
+    assert verdicts(result)["T3"] == ("abstains", "no verdict, because there is nothing to read")
     notes = {m.name: m.because for m in result.run.read_measurements()}
     assert notes == {"never": "there is nothing to read"}
 
@@ -45,13 +45,13 @@ def test_stage_abstains_when_a_claim_it_needs_does_not_hold(tmp_path):
     assert verdicts(result)["T1"][0] == "fails"
     decision, because = verdicts(result)["T2"]
     assert decision == "abstains"
-    assert because.startswith("T1 does not hold: the last change is 0.5")
+    assert because.startswith("no verdict, because T1 does not hold: the last change is 0.5")
     assert "follow" not in result.tables
 
 
 def test_judge_that_abstains_keeps_the_tables_and_leaves_no_note(tmp_path):
     result = run(tmp_path / "run", silent=True)
-    assert verdicts(result)["T1"] == ("abstains", "asked to be silent")
+    assert verdicts(result)["T1"] == ("abstains", "no verdict, because asked to be silent")
     assert "fall" in result.tables
     assert "fall" not in {m.name for m in result.run.read_measurements()}
 

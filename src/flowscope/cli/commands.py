@@ -52,10 +52,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-_EXIT_CODES = "Exit codes: 0 done, 1 error, 3 the run decides nothing, 130 interrupted."
+_EXIT_CODES = "Exit codes: 0 done, 1 error, 3 every verdict abstains, 130 interrupted."
 app = typer.Typer(
     name="flowscope",
-    help="Read any transformer or diffusion model as a discretised entropic-transport flow.",
+    help="Measure how a transformer or a diffusion model reaches its output, layer by layer or "
+    "step by step, with intervals and controls.",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
@@ -223,7 +224,7 @@ def reproduce(
         int | None, typer.Option(help="Number of prompts (default: that of the study).")
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens read of each prompt (default: that of the study).")
+        int | None, typer.Option(help="Tokens used of each prompt (default: that of the study).")
     ] = None,
     out: Annotated[
         str | None, typer.Option(help="Folder in which the run folder is made (default: out).")
@@ -236,7 +237,7 @@ def reproduce(
     open_page: Open = False,
     as_json: Json = False,
 ) -> None:
-    """Run one experiment of the sources on a model and show what agrees with them.
+    """Repeat the experiments of a research paper on a model and compare with its claims.
 
     Settings come from a YAML file that ships with the study; --config takes another one, and
     --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind

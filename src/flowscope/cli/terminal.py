@@ -83,7 +83,7 @@ def _plain_table() -> Table:
 
 
 def print_claims(document: Mapping[str, Any], console: Console) -> None:
-    """Print what a source says beside what was measured."""
+    """Print each claim of a source and what was measured."""
     amounts = [f"{n} {name}" for name, n in document["measured"].items() if isinstance(n, int)][:2]
     study, model = escape(document["study"]), escape(document["model"])
     console.print(f"[bold]{study}[/] on [bold]{model}[/]  {', '.join(amounts)}")
@@ -104,6 +104,8 @@ def print_claims(document: Mapping[str, Any], console: Console) -> None:
 
 def print_comparison(comparison: "Comparison", console: Console) -> None:
     """Print what changed from one run to another."""
+    from flowscope.records.verdict_text import verdict_label
+
     console.print(comparison.title)
     document, verdicts = comparison.to_json(), comparison.changed_verdicts
     table = _plain_table()
@@ -113,9 +115,10 @@ def print_comparison(comparison: "Comparison", console: Console) -> None:
         numbers = (f"{row[name]:.3g}" for name in ("first", "second", "difference"))
         interval = f"{row['low']:.2g} … {row['high']:.2g}"
         table.add_row(row["statistic"], f"{row['depth']:.1f}", *numbers, interval)
-    console.print(table if table.row_count else "no difference outside its interval")
+    console.print(table if table.row_count else "No difference is significant.")
     for row in verdicts.to_dict("records"):
-        console.print(f"{row['name']}: {row['first']} → {row['second']}")
+        label = verdict_label(str(row["name"]), str(row["title"]))
+        console.print(f"{label}: {row['first'].upper()} → {row['second'].upper()}")
 
 
 def print_runs(runs: "Sequence[RunSummary]", folder: Path, console: Console) -> None:
@@ -168,7 +171,7 @@ def print_examination(examination: "Examination", console: Console) -> None:
     if not examination.refused:
         depth = f"{examination.blocks} blocks, {examination.attention_calls} attention calls"
         table.add_row("depth", depth)
-        table.add_row("writes", " + ".join(examination.writes) or "none can be told apart")
+        table.add_row("writes", " + ".join(examination.writes) or "none can be separated")
         table.add_row("tail", examination.tail_words)
     for number, line in enumerate(examination.can):
         table.add_row("[green]can[/]" if number == 0 else "", escape(line))

@@ -1,4 +1,4 @@
-"""The kit of every judge: the claim's words, an abstention, one number, the ends of an interval."""
+"""The kit of every judge: the words of a claim, abstentions, numbers, ends of an interval."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["Claimed", "ends", "not_measured", "pure_number", "shifted"]
+__all__ = ["Claimed", "ends", "no_verdict", "not_measured", "pure_number", "shifted"]
 
 _NO_INTERVAL = Unavailable("a control has no interval")
 
@@ -23,8 +23,21 @@ class Claimed(Protocol):
         """The statement that is judged."""
 
 
+def no_verdict(reason: str) -> str:
+    """The reason of an abstention as the end of a sentence.
+
+    >>> no_verdict("At least 5 prompts are needed; found 4")
+    'no verdict, because at least 5 prompts are needed; found 4'
+    >>> no_verdict("SDE samples are missing")
+    'no verdict, because SDE samples are missing'
+    """
+    first = reason.partition(" ")[0]
+    plain = first[:1].isupper() and first[1:].islower()
+    return f"no verdict, because {reason[:1].lower() + reason[1:] if plain else reason}"
+
+
 def not_measured(claim: Claimed, reason: str) -> Verdict:
-    """A verdict on the claim that abstains because nothing was measured."""
+    """Return a verdict that abstains because nothing was measured."""
     nothing = Unavailable("nothing was measured")
     return Verdict(
         name=claim.name,
@@ -34,7 +47,7 @@ def not_measured(claim: Claimed, reason: str) -> Verdict:
         effect=nothing,
         interval=nothing,
         decision="abstains",
-        because=reason,
+        because=no_verdict(reason),
     )
 
 
@@ -48,7 +61,7 @@ def pure_number(
     dtype: str = "float64",
     interval: Interval | Unavailable = _NO_INTERVAL,
 ) -> Measurement:
-    """One pure number as a measurement."""
+    """Return a number without a unit as a measurement."""
     return Measurement(
         name=name,
         values=np.asarray(value),
@@ -67,7 +80,7 @@ def ends(interval: Interval) -> tuple[float, float]:
 
 
 def shifted(interval: Interval | Unavailable, null: float) -> Interval | Unavailable:
-    """The interval of the effect: the null is one number, so it moves both ends."""
+    """Return the interval of the effect: both ends less the null, which is a single number."""
     if isinstance(interval, Unavailable):
         return interval
     low, high = ends(interval)

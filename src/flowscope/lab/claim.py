@@ -34,6 +34,8 @@ class Claim:
     ----------
     name
         Short name of the verdict, e.g. ``"P3"``.
+    title
+        One or two words shown with the short name everywhere, e.g. ``"Contraction"``.
     says
         The claim as a statement, e.g. "attention contracts distances between its rows".
     asks
@@ -45,6 +47,7 @@ class Claim:
     name: str
     says: str
     asks: str
+    title: str = ""
     unit: str = "prompts"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ class Comparison:
     paired
         Whether both runs read the same prompts, so that differences are taken within prompts.
     verdicts
-        name, first, second: the decisions of both.
+        name, first, second, title: the decisions of both.
     """
 
     table: pd.DataFrame
@@ -106,7 +106,7 @@ def compare(first: str | Path | Result, second: str | Path | Result) -> Comparis
     one, other = (instrument_of(run) for run in runs)
     if one.name != other.name:
         raise InvalidInputError(
-            f"{runs[0].folder} is a run of {one.name} and {runs[1].folder} one of {other.name}: "
+            f"{runs[0].folder} is a run of {one.name}, {runs[1].folder} of {other.name}: "
             "only runs of the same instrument can be compared."
         )
     if not one.compare:
@@ -116,7 +116,8 @@ def compare(first: str | Path | Result, second: str | Path | Result) -> Comparis
             f"by {_listed(one.tables[one.main_table].keys)}."
         )
     comparison: Comparison = one.resolve(one.compare)(*runs)
-    return comparison
+    titles = [one.title(name) for name in comparison.verdicts.get("name", ())]
+    return replace(comparison, verdicts=comparison.verdicts.assign(title=titles))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -108,7 +108,7 @@ _SHARED: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "device": (None, "Device of the model, e.g. cuda:0", {"option": True, "unset": "the CPU"}),
     "dtype": (None, "Precision of the weights", {"option": True, "unset": _PLACED}),
     "revision": (None, "Branch, tag or commit of a hub id", {"unset": "the main branch"}),
-    "trust_remote_code": (False, "Whether Python code beside the weights may run", {}),
+    "trust_remote_code": (False, "Whether Python code that comes with the weights may run", {}),
 }
 
 
@@ -161,7 +161,7 @@ class ReadingConfig(Config):
         unset="packaged prompts",
     )
     prompts: int = setting(64, "Number of prompts", option=True, ge=1)
-    tokens: int = setting(128, "Tokens read of each prompt", option=True, ge=2)
+    tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2)
     batch: int = setting(
         8, "Prompts in one pass through the model; fewer if their logits exceed 256 MB", ge=1
     )
@@ -171,7 +171,7 @@ class ReadingConfig(Config):
         True, "Whether controls are measured, e.g. the model at random weights"
     )
     control_prompts: int = setting(
-        8, "Prompts, the first ones, on which controls and changed models are read", ge=1
+        8, "Prompts, the first ones, on which controls and changed models are measured", ge=1
     )
     out: str = shared_setting("out")
     device: str | None = shared_setting("device")

@@ -22,6 +22,7 @@ from flowscope.lab.progress import Progress
 from flowscope.lab.selection import only_names, selected
 from flowscope.lab.view import Records
 from flowscope.records import Verdict
+from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
     from flowscope.lab.result import Result
@@ -113,7 +114,8 @@ def _require(claims: Iterable[Claim], bench: Bench[Any, Any]) -> None:
     for claim in claims:
         verdict = bench.verdicts[claim.name]
         if verdict.decision != "holds":
-            raise Abstention(f"{claim.name} does not hold: {verdict.because}")
+            label = verdict_label(claim.name, claim.title)
+            raise Abstention(f"{label} does not hold: {verdict.because}")
 
 
 def judged(stage: Stage, records: Records) -> list[Verdict]:

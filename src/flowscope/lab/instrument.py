@@ -165,6 +165,10 @@ class Instrument:
         """Claims of all stages."""
         return tuple(claim for stage in self.stages for claim in stage.claims)
 
+    def title(self, name: str) -> str:
+        """Title of the claim with that short name; empty if there is no such claim."""
+        return next((claim.title for claim in self.claims if claim.name == name), "")
+
     @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Tables of all stages."""

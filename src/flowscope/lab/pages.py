@@ -13,12 +13,12 @@ __all__ = ["declared_page"]
 
 
 def declared_page(instrument: Instrument, **drawing: Any) -> Page:
-    """Page of an instrument; tables, columns, arrays and questions are those that it declares.
+    """Page of an instrument; tables, columns, arrays, questions and titles are those it declares.
 
     Parameters
     ----------
     instrument
-        Its stages and studies name the tables, its claims the questions.
+        Its stages and studies name the tables, its claims the questions and titles.
     **drawing
         Other fields of `flowscope.report.Page`: sections, pictures, facts.
     """
@@ -31,6 +31,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
         columns=_meanings({**instrument.tables, **of_studies}),
         arrays=instrument.arrays,
         questions={claim.name: claim.asks for claim in instrument.claims},
+        titles={claim.name: claim.title for claim in instrument.claims},
         units=instrument.claims[0].unit,
         **drawing,
     )

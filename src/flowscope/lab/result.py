@@ -15,6 +15,7 @@ from flowscope.errors import RecordError
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Run, Unavailable, Verdict
+from flowscope.records.verdict_text import verdict_label, verdict_line
 
 __all__ = ["Result", "Tables", "open_run", "plain_rows"]
 
@@ -109,7 +110,7 @@ class Result:
         return tuple(self.settings.get("only", ()))
 
     def table_or_reason(
-        self, name: str, part: str = "", missing: str = "it was not measured"
+        self, name: str, part: str = "", missing: str = "the part was not measured"
     ) -> pd.DataFrame | Unavailable:
         """A table, or why the run does not have it.
 
@@ -162,19 +163,33 @@ class Result:
             "measured": {
                 name.removesuffix("_measured"): _plain(measured[name]) for name in measured
             },
-            "verdicts": [_plain_verdict(verdict) for verdict in self.verdicts],
+            "verdicts": [
+                _plain_verdict(verdict, self.instrument.title(verdict.name))
+                for verdict in self.verdicts
+            ],
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),
             "report": str(run.folder / "report.html"),
         }
 
     def __str__(self) -> str:
-        lines = [f"{v.name}  {v.decision:<8}  {v.because}" for v in self.verdicts]
-        title = f"{self.instrument.name} of {self.model or 'a model'}"
-        return "\n".join([title, *lines, f"run: {self.run.folder}"])
+        instrument = self.instrument
+        lines = [
+            verdict_line(v.name, instrument.title(v.name), v.decision, v.because)
+            for v in self.verdicts
+        ]
+        heading = f"{instrument.name} of {self.model or 'a model'}"
+        return "\n".join([heading, *lines, f"run: {self.run.folder}"])
 
     def _repr_html_(self) -> str:
-        rows = [{"": v.name, "decision": v.decision, "because": v.because} for v in self.verdicts]
+        rows = [
+            {
+                "verdict": verdict_label(v.name, self.instrument.title(v.name)),
+                "decision": v.decision.upper(),
+                "because": v.because,
+            }
+            for v in self.verdicts
+        ]
         return str(pd.DataFrame(rows).to_html(index=False, escape=True))
 
 
@@ -211,11 +226,12 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _plain_verdict(verdict: Verdict) -> dict[str, Any]:
+def _plain_verdict(verdict: Verdict, title: str) -> dict[str, Any]:
     statistic = verdict.statistic
     interval = statistic.interval
     return {
         "name": verdict.name,
+        "title": title,
         "decision": verdict.decision,
         "statistic": float(statistic.numbers()) if statistic.status == "ok" else None,
         "interval": None

@@ -230,8 +230,8 @@ def _labels(model: Any) -> int:
     if getattr(config, "class_embed_type", None):
         raise UnsupportedModelError(
             f"{type(model).__name__} is conditioned on vectors (class_embed_type "
-            f"{config.class_embed_type!r}), not on numbered classes; this command does not make "
-            "them. Couple it inside your own pipeline: with flowscope.couple(model, g): ..."
+            f"{config.class_embed_type!r}), not on numbered classes, which is not supported "
+            "here. Couple it inside your pipeline: with flowscope.couple(model, g): ..."
         )
     names = ("num_embeds_ada_norm", "num_class_embeds")
     return int(next((n for n in (getattr(config, name, None) for name in names) if n), 0))
@@ -243,15 +243,16 @@ def _latent(model: Any) -> tuple[tuple[int, int, int], bool]:
     size, channels = (getattr(config, name, None) for name in ("sample_size", "in_channels"))
     if size is None or channels is None:
         raise UnsupportedModelError(
-            f"{type(model).__name__} is no denoiser of images: its configuration names no "
-            "sample_size and in_channels. flowscope sync reads diffusion models of diffusers."
+            f"{type(model).__name__} is not a denoiser of images: its configuration has no "
+            "sample_size and in_channels. Give a diffusion model of diffusers."
         )
     crossed = (getattr(config, name, None) for name in ("cross_attention_dim", "caption_channels",
                                                         "joint_attention_dim"))  # fmt: skip
     if any(crossed):
         raise UnsupportedModelError(
-            f"{type(model).__name__} is conditioned on text, which this command does not make. "
-            "Couple it inside your own pipeline: with flowscope.couple(model, g, branches=2): ..."
+            f"{type(model).__name__} is conditioned on text; text-to-image models are not "
+            "supported here. Couple it inside your pipeline: with flowscope.couple(model, g, "
+            "branches=2): ..."
         )
     height, width = (size, size) if isinstance(size, int) else size
     out = getattr(config, "out_channels", None) or channels
@@ -273,7 +274,7 @@ def _beside(source: Any, loaded: Loaded, revision: str | None) -> _Parts:
         return _from_pipeline_folder(place, loaded, revision)
     scheduler = getattr(source, "scheduler", None)
     decoder = getattr(source, "vae", None) or getattr(source, "vqvae", None)
-    absent = Unavailable("the model is in memory and brings none")
+    absent = Unavailable("the model is in memory and has no schedule")
     return _Parts(
         scheduler=absent if scheduler is None else scheduler,
         decoder=decoder if isinstance(decoder, nn.Module) else absent,
@@ -352,9 +353,9 @@ def _variance_preserving(scheduler: Any, learned: bool) -> dict[str, Any]:
     levels = getattr(scheduler, "alphas_cumprod", None)
     if levels is None:
         raise InvalidInputError(
-            f"{name} is not variance preserving (it has no alphas_cumprod): samples are started "
-            "from unit noise and stepped along its levels. Flow matching and variance exploding "
-            "models cannot be read this way."
+            f"{name} is not variance preserving (it has no alphas_cumprod). Flow matching and "
+            "variance exploding models are not supported, because sampling starts from unit noise "
+            "here."
         )
     if float(levels[-1]) > _LAST_SIGNAL:
         raise InvalidInputError(

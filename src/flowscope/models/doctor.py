@@ -239,10 +239,10 @@ def _examination(loaded: Loaded, visit: _Visit, error: float) -> Examination:
         reason = "what follows the last block pools or reshapes positions"
         obstacles.append(Obstacle(what="output at every position", because=reason))
     if isinstance(anatomy.tail, Tail) and anatomy.tail.target != "logits":
-        reason = f"the model has no output matrix over outcomes: it ends in {anatomy.tail.target}"
+        reason = f"the model has no output over outcomes: its output is {anatomy.tail.target}"
         obstacles.append(Obstacle(what="probabilities along depth", because=reason))
     if anatomy.seam == "interface":
-        reason = "its backend hides attention and is switched while it is listened to"
+        reason = "its attention backend hides attention and is replaced during a measurement"
         obstacles.append(Obstacle(what="reading without touching the backend", because=reason))
     return Examination(
         model=loaded.source,

@@ -73,7 +73,7 @@ def material_of(
     """
     if inputs is not None:
         if texts is not None:
-            raise InvalidInputError("Give texts or inputs, not both: each would be the material.")
+            raise InvalidInputError("Give texts or inputs, not both.")
         return _given(inputs)
     spoken = loaded.kind in ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
     if texts is None and not spoken:
@@ -100,7 +100,7 @@ def material_of(
 def _noise(loaded: Loaded, config: ReadingConfig) -> Material:
     if config.text is not None:
         raise InvalidInputError(
-            f"{loaded.source} is a {loaded.kind} model and reads no text. Leave text out."
+            f"{loaded.source} is a {loaded.kind} model and takes no text. Leave text out."
         )
     seeds = range(config.seed, config.seed + (config.prompts + 1) // 2)
     return _listed([sample_inputs(loaded, seed=seed) for seed in seeds], _NOISE)
@@ -137,7 +137,7 @@ def _listed(batches: Sequence[dict[str, Any]], source: str) -> Material:
         size=sum(sizes),
         tokens=sum(sizes),
         source=source,
-        prompts=Unavailable(f"the model was read on {source}"),
+        prompts=Unavailable(f"the model was measured on {source}"),
         data_hash=digest.hexdigest(),
         text_hash=digest.hexdigest(),
     )

@@ -135,7 +135,7 @@ def prompts_of(
     found = [ids for ids in found[:count] if len(ids) >= 2]
     if not found:
         raise InvalidInputError(
-            "The text has fewer than two tokens, so there is no path to follow. Give more text."
+            "The text has fewer than two tokens, so that nothing can be measured. Give more text."
         )
     return _hashed(tuple(found), source, texts, images=False)
 
@@ -148,8 +148,8 @@ def _tokens(loaded: Loaded, text: str, special: bool, number: int) -> NDArray[np
     size = int(getattr(getattr(config, "text_config", config), "vocab_size", 0))
     if len(ids) and size and ids.max() >= size:
         raise InvalidInputError(
-            f"The tokenizer gave token {ids.max()} in text {number}, the model knows {size}: they "
-            "do not belong together. Give the tokenizer the model was trained with."
+            f"The tokenizer gave token {ids.max()} in text {number}; the vocabulary of the model "
+            f"has {size} tokens. Give the tokenizer the model was trained with."
         )
     return ids
 

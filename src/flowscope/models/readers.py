@@ -55,7 +55,7 @@ def reader_of(
             network = bundled_encoder(bundled_path("image") / "encoder").to(device)
             return (lambda images: network(images).argmax(1)), "the bundled encoder (Fashion-MNIST)"
         return Unavailable(
-            "nothing tells the classes of these images apart; give a reader (--reader FOLDER), an "
+            "there is no classifier for these images; give a reader (--reader FOLDER), an "
             "image classifier of transformers"
         ), "none"
     if callable(given):
@@ -105,7 +105,7 @@ def reader_mark(
     if not isinstance(found, Tensor) or found.shape != (8,) or found.is_floating_point():
         told = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
         raise InvalidInputError(
-            f"A reader must give one whole number an image, [8] for 8 images; got {told}."
+            f"A reader must return one integer per image, shape [8] for 8 images; got {told}."
         )
     code = getattr(reader, "__code__", None)
     own = getattr(reader, "mark", "" if code is None else f"{code.co_code.hex()} {code.co_consts}")

@@ -63,8 +63,8 @@ def _folder(path: Path) -> ModelFolder:
     if not config.is_file():
         held = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
         raise LoadError(
-            f"{path} has no config.json, so it is no model folder of transformers or diffusers "
-            f"(it holds {held})."
+            f"{path} has no config.json, so it is not a model folder of transformers or "
+            f"diffusers (it contains {held})."
         )
     _refuse_pickles(path / subfolder)
     return _described(str(path), str(path), _json(config), subfolder)
@@ -87,7 +87,7 @@ def _repository(name: str, revision: str | None) -> ModelFolder:
         return _described(name, name, _json(fetched(f"{subfolder}/config.json")), subfolder)
     except absent:
         raise LoadError(
-            f"{name!r} is no folder here, and no model of that id could be had from the hub "
+            f"{name!r} is not a folder, and the hub gave no model of that id "
             f"({type(first).__name__}). Check the spelling, the network, HF_HUB_OFFLINE, HF_TOKEN."
         ) from first
 
@@ -96,7 +96,7 @@ def _denoiser(index: dict[str, Any], name: str) -> str:
     for part in ("transformer", "unet"):
         if isinstance(index.get(part), list) and index[part][0]:
             return part
-    raise LoadError(f"The pipeline {name} has no transformer or unet to read.")
+    raise LoadError(f"The pipeline {name} has no transformer and no unet.")
 
 
 def _described(name: str, path: str, config: dict[str, Any], subfolder: str) -> ModelFolder:

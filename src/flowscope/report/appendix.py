@@ -26,19 +26,19 @@ def absences(source: Source) -> list[Absence]:
     page = source.page
     rows = list(page.withheld(source))
     rows += [
-        (f"{verdict.name}: {verdict.claim}", verdict.because)
+        (f"{page.label(verdict.name)}: {verdict.claim}", verdict.because)
         for verdict in source.verdicts
         if verdict.decision == "abstains"
     ]
     rows += [(f"{m.name} ({m.status})", m.because) for m in source.measurements if m.status != "ok"]
     rows += [
-        (f"table {name}", f"not in this run; it would hold {purpose}")
+        (f"table {name}", f"not in this run; it would contain {purpose}")
         for name, purpose in source.expected.items()
         if name not in source.tables
     ]
     rows += page.silent(source)
     if not source.verdicts:
-        rows.append(("verdicts", "this run has written none"))
+        rows.append(("verdicts", "this run has no verdicts"))
     return rows
 
 
@@ -89,17 +89,17 @@ def silent_rows(
 
 
 def not_measured(source: Source) -> str:
-    """Section that says what this page does not say."""
-    found = absences(source)
-    if not found:
-        return "<p>Nothing was withheld: every part of this report was measured.</p>"
+    """Return the section that lists what was not measured."""
+    absent = absences(source)
+    if not absent:
+        return "<p>Every part of this report was measured.</p>"
     rows = "".join(
         f'<tr><th scope="row">{html_text(what)}</th><td>{html_text(why)}</td></tr>'
-        for what, why in found
+        for what, why in absent
     )
     return (
-        "<p>These parts gave no number, on purpose or for want of data. An abstained part is not "
-        "a failed one: its numbers would not have meant what they seem to mean.</p>"
+        "<p>These parts have no number, each for the reason given. To abstain is not to fail: a "
+        "number would have been misleading.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="what was not measured">'
         f'<table class="listing reasons"><tbody>{rows}</tbody></table></div>'
     )

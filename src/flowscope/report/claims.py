@@ -1,4 +1,4 @@
-"""Claims of a paper beside what a study of it measured."""
+"""Claims of a paper and what a study of it measured."""
 
 import pandas as pd
 
@@ -49,10 +49,10 @@ def claims(
     rules = pd.DataFrame({"claim": words(frame, "item"), "rule": words(frame, "rule")})
     decided = listing(rules, "how each answer was decided")
     return (
-        f"<p>Each line is one statement of the source ({paper}) about {about}, beside the "
-        "number this run measured on this model. Does it agree? "
+        f"<p>Each row is a statement of the source ({paper}) about {about}, with the number that "
+        "this run measured on this model. Does it agree? "
         f"{html_text(', '.join(parts))} (of {len(answers)}). "
-        "By which rule each answer was decided stands below the table.</p>"
+        "The rule behind each answer is below the table.</p>"
         f"<p>{html_text(chance_of_claims(frame).sentence)}</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
         '<table class="listing claims"><thead><tr><th scope="col">claim</th>'

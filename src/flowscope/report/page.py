@@ -133,7 +133,8 @@ def _head(source: Source) -> str:
         if not isinstance(value, Unavailable)
     )
     chips = "".join(
-        f'<li><a href="#verdict-{k}"><span class="key-label">{html_text(verdict.name)}</span> '
+        f'<li><a href="#verdict-{k}"><span class="key-label">'
+        f"{html_text(source.page.label(verdict.name))}</span> "
         f"{chip(verdict)}</a></li>"
         for k, verdict in enumerate(source.verdicts)
     )

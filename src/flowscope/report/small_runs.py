@@ -1,4 +1,4 @@
-"""What a page says of a run too small for narrow intervals."""
+"""Notes on a page whose run is too small for narrow intervals."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def small_remark(source: Source, few: int) -> str:
     size = size_of(source, source.page.units)
     if not 0 < size < few:
         return ""
-    return f"A small run of {_counted(source, size)}: intervals are wide."
+    return f"This is a small run ({_counted(source, size)}): intervals are wide."
 
 
 def small_note(source: Source, few: int, of: str = "") -> str:
@@ -41,9 +41,9 @@ def small_note(source: Source, few: int, of: str = "") -> str:
     if not 0 < size < few:
         return ""
     return (
-        '<p class="note"><strong>A small run: intervals are wide.</strong> '
-        f"{html_text(_counted(source, size))}{html_text(of)}; below {few}, an effect that is not "
-        "seen may well be there.</p>"
+        '<p class="note"><strong>This is a small run: intervals are wide.</strong> '
+        f"{html_text(_counted(source, size))}{html_text(of)}; with fewer than {few}, real effects "
+        "can remain undetected.</p>"
     )
 
 

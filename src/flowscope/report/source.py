@@ -54,9 +54,9 @@ class Source:
         verdicts
             Names of the verdicts that are judged on the table.
         """
-        own = [verdict for verdict in self.verdicts if verdict.name in verdicts]
-        reasons = {verdict.because for verdict in own}
-        silent = all(verdict.statistic.status != "ok" for verdict in own)
+        judged = [verdict for verdict in self.verdicts if verdict.name in verdicts]
+        reasons = {verdict.statistic.because for verdict in judged}
+        silent = all(verdict.statistic.status != "ok" for verdict in judged)
         return Unavailable(reasons.pop()) if silent and len(reasons) == 1 else lack
 
     def noted(self, lack: Unavailable, name: str) -> Unavailable:

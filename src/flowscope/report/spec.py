@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flowscope.records import Unavailable
+from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,6 +75,8 @@ class Page:
         Drawings for the PNG files, by the name of the file.
     questions
         Each verdict as a question to a reader who has not read the theory, by its name.
+    titles
+        One or two words shown with the short name of each verdict, by its name.
     basis
         Verdict whose number of units and interval are stated for a figure that has none of its own.
     units
@@ -97,9 +100,14 @@ class Page:
     scripts: tuple[str, ...] = ()
     pictures: Mapping[str, Callable[[Source], Figure | Unavailable]] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
     basis: str = ""
     units: str = "prompts"
     counted: str = ""
+
+    def label(self, name: str) -> str:
+        """Short name of a verdict with its title."""
+        return verdict_label(name, self.titles.get(name, ""))
 
     @cached_property
     def purposes(self) -> Mapping[str, str]:

@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flowscope.records.verdict_text import decision_text, verdict_label
+
 __all__ = [
     "evenly_spaced",
     "number_or_dash",
@@ -31,11 +33,12 @@ def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
     table = plain_table()
     table.show_header = False
     table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for verdict in document["verdicts"]:
-        decision = f"[{_COLOURS[verdict['decision']]}]{verdict['decision']}[/]"
-        table.add_row(f"[bold]{escape(verdict['name'])}[/]", decision, escape(verdict["because"]))
+        label = verdict_label(verdict["name"], verdict["title"])
+        colour, decision = _COLOURS[verdict["decision"]], decision_text(verdict["decision"])
+        reason = f"[{colour}]{decision}[/] {escape(verdict['because'])}"
+        table.add_row(f"[bold]{escape(label)}[/]", reason)
     console.print(table)
 
 

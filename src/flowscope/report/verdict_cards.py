@@ -11,9 +11,9 @@ from flowscope.report.spec import Page
 __all__ = ["card", "chip"]
 
 _MEANING = {
-    "holds": "The numbers support the claim, within the stated interval.",
-    "fails": "The numbers speak against the claim.",
-    "abstains": "No statement either way: what is needed to decide was not there, or not sound.",
+    "holds": "The measurement supports the claim.",
+    "fails": "The measurement contradicts the claim.",
+    "abstains": "The measurement decides nothing: data are missing or insufficient.",
 }
 _SIGN = {"holds": "✓", "fails": "✕", "abstains": "–"}
 _WIDTH, _LEFT, _RIGHT = 320, 54, 14
@@ -31,7 +31,7 @@ def chip(verdict: Verdict) -> str:
 def card(verdict: Verdict, anchor: str, page: Page) -> str:
     """Verdict as an article: claim, decision, what it means, why, and by which numbers."""
     question = page.questions.get(verdict.name, "")
-    label = f'<span class="key-label">{html_text(verdict.name)}</span> '
+    label = f'<span class="key-label">{html_text(page.label(verdict.name))}</span> '
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (
         f'<article class="verdict {verdict.decision}" id="{anchor}">'

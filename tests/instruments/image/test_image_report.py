@@ -162,7 +162,7 @@ def test_head_and_body_say_what_was_measured(structure, bare_page):
     assert "8 principal axes of the pixels at each time" in structure.text
     assert "small run" not in structure.text.lower()
     text = Structure(bare_page).text
-    assert "A small run of 96 images: intervals are wide." in text
+    assert "This is a small run (96 images): intervals are wide." in text
     assert "96 images; below 512, an effect that is not seen may well be there." in text
 
 

@@ -41,7 +41,7 @@ INSTRUMENT = Instrument(
             annotation="Sequence[str] | Tensor | None",
             positional=True,
         ),
-        Argument(name="tokenizer", help="Used instead of the tokenizer beside the weights."),
+        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
     ),
     stages=(
         Stage(

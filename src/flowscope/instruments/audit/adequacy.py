@@ -129,8 +129,8 @@ def forecasts_of(
     prompts = int(paths.prompt.max()) + 1
     if prompts < _FEWEST_PROMPTS:
         return Unavailable(
-            f"a drift needs at least {_FEWEST_PROMPTS} prompts to be fitted and judged on others; "
-            f"there are {prompts}"
+            f"at least {_FEWEST_PROMPTS} prompts are needed to fit a drift and judge it on other "
+            f"prompts; there are {prompts}"
         )
     hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
     try:

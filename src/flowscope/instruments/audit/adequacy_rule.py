@@ -2,15 +2,15 @@ r"""Judge whether a flow fitted on some prompts forecasts the layers of others.
 
 The number is the *skill* of the flow from the first state of a segment onward,
 $1 - \sum \mathrm{TV}(\text{flow}) / \sum \mathrm{TV}(\text{persistence})$ over held-out tokens and
-layers: 0 is no better than standing still, 1 is the model itself. What the coordinates cannot say
-limits it: the skill of the true coordinates (the *floor*) stands beside it, as a yardstick and not
-a bound, since no coordinates minimise the total variation. Thresholds of the source are not used:
+layers: 0 is no better than assuming that nothing changes, 1 is the model itself. The coordinates
+limit it: the skill of the true coordinates (the *floor*) is reported as a yardstick and not as a
+bound, because no coordinates minimise the total variation. Thresholds of the source are not used:
 its budget is near one on real vocabularies and cannot fail.
 """
 
 from collections.abc import Mapping
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured
+from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_adequacy"]
@@ -25,7 +25,7 @@ def judge_adequacy(
     segments: Mapping[str, str],
     budget: str,
 ) -> Verdict:
-    """The flow's skill over persistence on held-out prompts.
+    """Judge the skill of the flow over persistence on held-out prompts.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def judge_adequacy(
     segments
         Layers of each segment that was judged, and the drift that was chosen there.
     budget
-        What the finite-depth budget has to say, in words.
+        Sentence on the finite-depth budget.
     """
     if skill.status != "ok":
         return not_measured(claim, skill.because)
@@ -46,8 +46,9 @@ def judge_adequacy(
     decision, why = _decided(skill.interval)
     where = ", ".join(f"{layers} ({drift})" for layers, drift in segments.items())
     reason = (
-        f"held-out skill over persistence {value:+.1%} onward and {float(one_step.numbers()):+.1%} "
-        f"one layer ahead on {where}, where the true coordinates give {best:.0%}; {why}"
+        f"gain over “nothing changes” on held-out prompts: {value:+.1%} over whole segments, "
+        f"{float(one_step.numbers()):+.1%} one layer ahead, on {where}; the true coordinates give "
+        f"{best:.0%}; {why}"
     )
     return Verdict(
         name=claim.name,
@@ -75,10 +76,10 @@ def _persistence(skill: Measurement) -> Measurement:
 
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
-        return "abstains", interval.reason
+        return "abstains", no_verdict(interval.reason)
     low, high = ends(interval)
     if low > 0:
-        return "holds", f"better than standing still (95 % interval {low:+.1%} … {high:+.1%})"
+        return "holds", f"the 95 % interval {low:+.1%} … {high:+.1%} lies above 0"
     if high < 0:
-        return "fails", f"worse than standing still (95 % interval {low:+.1%} … {high:+.1%})"
-    return "abstains", f"no better than persistence can be told ({low:+.1%} … {high:+.1%})"
+        return "fails", f"the 95 % interval {low:+.1%} … {high:+.1%} lies below 0"
+    return "abstains", no_verdict(f"the 95 % interval {low:+.1%} … {high:+.1%} contains 0")

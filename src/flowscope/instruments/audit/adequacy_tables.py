@@ -255,9 +255,9 @@ def budget_reading(found: Sequence[Adequacy], seed: int) -> BudgetReading | Unav
         ),
     )
     words = (
-        f"error and budget Ξ rank-correlate {told.value:.2f} ({low:.2f} … {high:.2f}); "
-        f"Ξ covers {budget.coverage:.0%} of held-out tokens, scaled to 90 % it covers "
-        f"{budget.level_coverage:.0%}"
+        f"the rank correlation of error and budget Ξ is {told.value:.2f} ({low:.2f} … {high:.2f}); "
+        f"Ξ covers {budget.coverage:.0%} of held-out tokens, and {budget.level_coverage:.0%} when "
+        "it is scaled to 90 %"
     )
     return BudgetReading(table=table, correlation=correlation, words=words)
 
@@ -271,7 +271,7 @@ def skill_of(
     sums, sizes = (np.sum([pair[k] for pair in whole], axis=0)[:, None] for k in (0, 1))
     points, interval = mean_over_prompts(sums, sizes, counts)
     if not np.isfinite(points[0]):
-        return Measurement.abstained(name, "nothing moves on these segments")
+        return Measurement.abstained(name, "the output does not change on these segments")
     told = single(interval)
     if isinstance(told, Interval):
         low, high = 1 - float(told.high), 1 - float(told.low)

@@ -6,34 +6,40 @@ __all__ = ["ADEQUACY", "CLAIMS", "CONTRACTION", "LOCKING", "ROTATION", "VARIATIO
 
 VARIATION = Claim(
     name="P0",
-    says="the path of output distributions is of bounded relative variation on its segments",
-    asks="Is the path through depth gentle enough to be read as a flow at all? Where it is "
-    "not, every number that needs it is withheld.",
+    title="Smoothness",
+    says="the output changes in small steps from layer to layer, apart from jumps",
+    asks="Does the output change smoothly enough through the layers to be described as a flow? "
+    "Numbers that assume a flow are withheld for layers where it does not.",
 )
 
 ADEQUACY = Claim(
     name="P1",
-    says="a continuous flow fitted on some prompts predicts the layers of others",
-    asks="Does one smooth drift carry the distribution from layer to layer better than "
-    "assuming that nothing moves?",
+    title="Forecast",
+    says="a flow fitted on some prompts predicts the layers of other prompts",
+    asks="Can a smooth rule, fitted on other prompts, predict the next layers better than "
+    "assuming that nothing changes?",
 )
 
 LOCKING = Claim(
     name="P2",
-    says="the less mass outside the top outcome, the less a layer moves the distribution",
-    asks="Once nearly all probability sits on one token, do later layers still move it?",
+    title="Locking",
+    says="the more probability the top token has, the less a layer changes the output",
+    asks="Once the top token has nearly all probability, do later layers still change the output?",
 )
 
 CONTRACTION = Claim(
     name="P3",
-    says="attention contracts distances between its rows",
-    asks="Do two tokens’ attention rows lie nearer to each other than the tokens themselves?",
+    title="Contraction",
+    says="attention brings its points closer together",
+    asks="Do two tokens attend to places that are closer together than the tokens themselves?",
 )
 
 ROTATION = Claim(
     name="P4",
-    says="the motion is transport rather than rotation",
-    asks="Is the motion through depth transport, rather than turning that no potential explains?",
+    title="Low rotation",
+    says="most of the motion through the layers is transport, not rotation",
+    asks="Does the output move downhill on some potential, or does it rotate, which no potential "
+    "can explain?",
 )
 
 CLAIMS = (VARIATION, ADEQUACY, LOCKING, CONTRACTION, ROTATION)

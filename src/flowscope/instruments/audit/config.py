@@ -10,10 +10,10 @@ __all__ = ["AuditConfig"]
 
 
 class AuditConfig(ReadingConfig):
-    """Show where along depth a model moves its probability mass, and where it has decided.
+    """Show layer by layer how a model reaches its output: where it decides, which layers matter.
 
-    Writes a run folder with tables, the verdicts P0 to P4 and report.html. An interrupted run is
-    resumed when it is started again.
+    Writes a run folder with tables, the verdicts Smoothness, Forecast, Locking, Contraction and
+    Low rotation, and report.html. To resume an interrupted run, start it again.
     """
 
     threshold: float = setting(
@@ -24,11 +24,11 @@ class AuditConfig(ReadingConfig):
     )
     temperatures: tuple[PositiveFloat, ...] = setting(
         (0.5, 0.71, 1.41, 2.0),
-        "Factors on the temperature of attention that P3 sweeps beside 1; empty for no sweep",
+        "Factors on the temperature of attention that P3 sweeps besides 1; empty for no sweep",
     )
     key_norms: tuple[NonNegativeFloat, ...] = setting(
         (0.0, 0.5, 1.5, 2.0),
-        "Factors on the norm of the keys that P3 sweeps beside 1; empty for no sweep",
+        "Factors on the norm of the keys that P3 sweeps besides 1; empty for no sweep",
     )
     evi_positions: int = setting(
         4, "Tokens per prompt at which the EVI is checked along the output path; 0 for none", ge=0
@@ -42,7 +42,7 @@ class AuditConfig(ReadingConfig):
     flow_close: int = setting(
         4, "Tokens per prompt compared as whole distributions in P1, at most 256 in all", ge=1
     )
-    flow_rank: int = setting(64, "Principal coordinates of the logits in which drifts live", ge=2)
+    flow_rank: int = setting(64, "Principal coordinates of the logits for fitting drifts", ge=2)
     drift_features: Literal["plain", "rich"] = setting(
         "plain", "Features of a drift (rich adds products of coordinates)"
     )

@@ -92,7 +92,7 @@ def _why(codes: NDArray[np.integer], used: int, pinned: float) -> str:
         reasons = f" ({', '.join(told)})" if told else ""
         return f"{used} of {len(codes)} pairs can be compared, {_LEAST_PAIRS} are needed{reasons}"
     if pinned >= _PINNED_SHARE:
-        return f"in {pinned:.0%} of its pairs both rows look at one and the same key"
+        return f"in {pinned:.0%} of its pairs both rows attend to the same key"
     return ""
 
 
@@ -123,7 +123,7 @@ def contraction_of(
     absent = Unavailable("no head could be measured")
     if not speaking.any():
         reasons = table["because"].value_counts()
-        why = f"no head says anything; {reasons.iloc[0]} of {len(table)} heads: {reasons.index[0]}"
+        why = f"no head gave a number; {reasons.iloc[0]} of {len(table)} heads: {reasons.index[0]}"
         silent = [Measurement.abstained(n, why) for n in (name, null_name)]
         return Contraction(
             kappa=silent[0],
@@ -253,8 +253,8 @@ def evi_table(found: Arrays, evidence: Sequence[SegmentEvidence], counts: Counts
             inside = table["step"].between(segment.first, segment.last)
             table.loc[inside, "because"] = f"{VARIATION.name}: {segment.because}"
     blank = table["because"] == ""
-    table.loc[blank & (table["step"] == steps), "because"] = "the target itself: by construction"
-    table.loc[blank & (table["tokens"] == 0), "because"] = "too little mass on the top outcomes"
+    table.loc[blank & (table["step"] == steps), "because"] = "it ends at the target"
+    table.loc[blank & (table["tokens"] == 0), "because"] = "top outcomes lack probability"
     table["status"] = np.where(table["because"] == "", "ok", "abstained")
     table.loc[table["status"] == "abstained", numbers] = np.nan
     return table
@@ -284,7 +284,7 @@ def evi_share(
     speaking = (table["status"] == "ok").to_numpy()
     names = {"model": "EVI: share of steps", "shuffled": "EVI: share of steps, shuffled"}
     if not speaking.any():
-        why = f"no step of the output path can be read ({table['because'].iloc[0]})"
+        why = f"no step of the output path can be measured ({table['because'].iloc[0]})"
         first, second = (Measurement.abstained(name, why) for name in names.values())
         return first, second
     measured = []
@@ -293,7 +293,7 @@ def evi_share(
         prompt = np.repeat(found["evi_prompt"], int(speaking.sum()))
         points, interval = _share(each, prompt, counts)
         if np.isnan(points[0]):
-            why = "no token keeps enough mass on the top outcomes"
+            why = "the top outcomes of every token lack probability"
             measured.append(Measurement.abstained(name, why))
             continue
         measured.append(

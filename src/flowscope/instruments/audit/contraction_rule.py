@@ -1,14 +1,14 @@
 r"""Judge whether attention contracts distances between its rows.
 
-$\kappa(i,i') > 0$ means that the laws of two queries lie nearer to each other, in $W_1$, than the
-two points themselves. The claim is judged on the median over heads, by its interval against zero.
+$\kappa(i,i') > 0$ means that the attention of two queries is nearer to each other, in $W_1$, than
+the two points. The claim is judged on the median over heads, by its interval against zero.
 Rows that merely overlap give $\kappa > 0$ too (equal rows give 1, and so does a network of random
-weights, whose rows are nearly uniform), so two references stand beside it: the same rows with their
+weights, whose rows are nearly uniform), so there are two references: the same rows with their
 keys permuted, which keeps the overlap and breaks the geometry, and the same architecture with
 random weights. A contraction that permuted keys show as well is *overlap*: the reason says so.
 """
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured
+from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_curvature"]
@@ -24,7 +24,7 @@ def judge_curvature(
     abstained: int,
     random_weights: float | Unavailable,
 ) -> Verdict:
-    """The median curvature over heads against zero, beside permuted keys.
+    """Judge the median curvature over heads against zero, with permuted keys as reference.
 
     Parameters
     ----------
@@ -35,17 +35,18 @@ def judge_curvature(
     claim
         What is judged.
     heads, abstained
-        How many heads there are, and how many of them say nothing.
+        Number of heads, and how many of them gave no number.
     random_weights
         The same median for random weights.
     """
     if kappa.status != "ok":
         return not_measured(claim, kappa.because)
     value, permuted = float(kappa.numbers()), float(null.numbers())
-    beside = f"keys permuted: {permuted:.2f}"
+    references = f"with keys shuffled: {permuted:.2f}"
     if not isinstance(random_weights, Unavailable):
-        beside += f"; random weights: {random_weights:.2f}"
-    reason = f"median κ over {heads - abstained} of {heads} heads {value:.2f} ({beside})"
+        references += f"; with random weights: {random_weights:.2f}"
+    measured = f"{heads - abstained} of {heads} heads"
+    reason = f"the median contraction κ over {measured} is {value:.2f} ({references})"
     decision, why = _decided(kappa.interval)
     return Verdict(
         name=claim.name,
@@ -61,21 +62,21 @@ def judge_curvature(
 
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
-        return "abstains", interval.reason
+        return "abstains", no_verdict(interval.reason)
     low, high = ends(interval)
     if low > 0:
-        return "holds", "rows lie nearer to each other than their points"
+        return "holds", "attention brings points closer together"
     if high < 0:
-        return "fails", "rows lie further from each other than their points"
-    return "abstains", f"its interval [{low:.2f}, {high:.2f}] holds 0"
+        return "fails", "attention moves points further apart"
+    return "abstains", no_verdict(f"the interval [{low:.2f}, {high:.2f}] contains 0")
 
 
 def _source_of(decision: Decision, effect: Interval | Unavailable) -> str:
-    """Where a contraction comes from, when the permuted keys can tell."""
+    """Return where a contraction comes from, if permuted keys show it."""
     if decision != "holds" or isinstance(effect, Unavailable):
         return ""
     if float(effect.low) > 0:
-        return ", and geometry adds to what their overlap alone gives"
+        return ", more than rows that only overlap would"
     if float(effect.high) < 0:
-        return ", though less than their overlap alone would give"
-    return ", by their overlap alone"
+        return ", but less than rows that only overlap would"
+    return ", as much as rows that only overlap would"

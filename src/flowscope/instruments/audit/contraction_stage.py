@@ -122,9 +122,9 @@ class ContractionStage:
         self.note(null)
         if share.status != "ok":
             return ""
-        beside = f" (shuffled: {float(null.numbers()):.0%})" if null.status == "ok" else ""
-        told = f"{float(share.numbers()):.0%} of the steps of the output path satisfy the EVI"
-        return f"; {told}{beside}"
+        reference = f" (shuffled: {float(null.numbers()):.0%})" if null.status == "ok" else ""
+        steps = f"{float(share.numbers()):.0%} of the steps of the output path{reference}"
+        return f"; {steps} descend towards the final output (EVI)"
 
     def no_output_path(self, reason: str) -> None:
         """Record that there is no output path to read, and why."""

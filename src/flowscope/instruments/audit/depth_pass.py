@@ -106,7 +106,7 @@ class _Instruments:
         self.because = (
             tail.reason
             if isinstance(tail, Unavailable)
-            else f"the model has no output over outcomes: it ends in {tail.target}"
+            else f"the model has no distribution over outcomes: its output is {tail.target}"
         )
 
     def on_attention(self, call: AttentionCall) -> None:
@@ -201,7 +201,8 @@ def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> Measured:
     reasons = [meta["uncurved"] for _, meta in done if meta["uncurved"]]
     curvature: Arrays | Unavailable = table("curvature_")
     if reasons or not curvature:
-        curvature = Unavailable(reasons[0] if reasons else "no pair of rows was asked for")
+        switched_off = "the measurement is switched off (curvature_pairs is 0)"
+        curvature = Unavailable(reasons[0] if reasons else switched_off)
     return Measured(
         depth={n: np.concatenate([arrays[n] for arrays, _ in done]) for n in sorted(names)},
         heads=table("head_"),

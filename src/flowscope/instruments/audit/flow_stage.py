@@ -69,11 +69,11 @@ class FlowStage:
 
     def _obstacle(self, passing: Sequence[SegmentEvidence]) -> str:
         if self.config.flow_positions == 0:
-            return "left out: flow_positions is 0"
+            return "the measurement is switched off (flow_positions is 0)"
         if self.prompts.images:
-            return "the model pools its positions before the output: a token has no path"
+            return "the model pools its positions before the output: tokens have no path"
         if not passing:
-            return f"no segment passed {VARIATION.name}, so nothing downstream is measured"
+            return f"no segment of layers passed {VARIATION.name} {VARIATION.title}"
         return ""
 
     def _paths(self) -> Paths | Unavailable:

@@ -1,4 +1,4 @@
-"""What a finished audit prints: its verdicts."""
+"""Print the result of ``audit``: its verdicts."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -169,7 +169,7 @@ def _read(
 def _control(bench: AuditBench) -> Measured | Unavailable:
     loaded = bench.subject.loaded
     if not bench.config.controls:
-        return Unavailable("controls were switched off")
+        return Unavailable("controls are switched off")
     twin = fresh_twin(loaded.model, bench.config.seed)
     if isinstance(twin, Unavailable):
         return twin

@@ -125,7 +125,7 @@ def sampled_paths(
     if isinstance(tail, Unavailable):
         return tail
     if not isinstance(tail, Tail) or not tail.positionwise:
-        return Unavailable("the model pools its positions before the output: a token has no path")
+        return Unavailable("the model pools its positions before the output: tokens have no path")
     wide, near = watcher.arrays()
     return Paths(
         prompt=wide["path_prompt"],
@@ -134,7 +134,7 @@ def sampled_paths(
         close=_places(wide, near),
         between=torch.from_numpy(near["path_between"])
         if "path_between" in near
-        else Unavailable("the writes of its blocks cannot be told apart"),
+        else Unavailable("the writes of its blocks cannot be separated"),
         readout=LogitReadout(tail),
     )
 

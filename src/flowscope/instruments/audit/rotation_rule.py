@@ -2,13 +2,14 @@ r"""Judge whether the motion along depth is transport rather than rotation.
 
 $R_{\rm norm}$ is the share of the (forecastable) motion that no potential explains: 0 for a pure
 gradient, 1 for a pure rotation. The claim holds where its interval lies below one half, that is
-where more than half of the motion is transport, and fails where it lies above. Two controls stand
-beside it: a gradient field with the same second moments and the same noise, which has no rotation,
-and that field with a rotation of known share planted in it. Where the planted one is not seen,
-nothing is said. A small $R_{\rm norm}$ alone does not make a Schrödinger bridge (errata E47).
+where more than half of the motion is transport, and fails where it lies above. There are two
+controls: a gradient field with the same second moments and the same noise, which has no rotation,
+and that field with a rotation of known share planted in it. Where the planted
+rotation is not detected, the claim abstains. A small $R_{\rm norm}$ alone does not make a
+Schrödinger bridge (errata E47).
 """
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured
+from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_rotation"]
@@ -26,7 +27,7 @@ def judge_rotation(
     planted: float,
     seen: float | Unavailable,
 ) -> Verdict:
-    """The mean share of rotation over the central layers, against one half.
+    """Judge the mean share of rotation over the central layers against one half.
 
     Parameters
     ----------
@@ -35,25 +36,26 @@ def judge_rotation(
     claim
         What is judged.
     layers, detected
-        How many layers were read, and in how many rotation is told from none at the 5 % level.
+        Number of layers, and in how many rotation differs from zero at the 5 % level.
     planted, seen
-        Share that was planted in the gradient field, and the share that was read there.
+        Share that was planted in the gradient field, and the share that was measured there.
     """
     if share.status != "ok":
         return not_measured(claim, share.because)
     value = float(share.numbers())
-    beside = []
+    controls = []
     if not isinstance(null, Unavailable):
-        beside.append(f"a gradient field reads {float(null.numbers()):.2f}")
+        controls.append(f"control without rotation: {float(null.numbers()):.2f}")
     if not isinstance(seen, Unavailable):
-        beside.append(f"with {planted:.2f} planted in it {seen:.2f}")
-    told = f"{share.name} {value:.2f} over {layers} central layers"
-    told += f" ({'; '.join(beside)})" if beside else ""
+        controls.append(f"control with {planted:.2f} planted: {seen:.2f}")
+    reason = f"{share.name}, the share of rotation, is {value:.2f} over {layers} central layers"
+    reason += f" ({'; '.join(controls)})" if controls else ""
     decision, why = _decided(share.interval)
-    seen_in = f"; rotation is told from none in {detected} of {layers}"
+    detections = f"; rotation differs from zero (5 % level) in {detected} of {layers} layers"
     if not isinstance(seen, Unavailable) and not seen > planted / 2:
-        decision, why = "abstains", "the planted rotation is not seen: too little data for this"
-        seen_in = ""
+        decision = "abstains"
+        why = no_verdict("the planted rotation is not detected: there is too little data")
+        detections = ""
     return Verdict(
         name=claim.name,
         claim=claim.says,
@@ -62,16 +64,16 @@ def judge_rotation(
         effect=value - (0.0 if isinstance(null, Unavailable) else float(null.numbers())),
         interval=share.interval,
         decision=decision,
-        because=f"{told}; {why}" + seen_in,
+        because=f"{reason}; {why}" + detections,
     )
 
 
 def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
     if isinstance(interval, Unavailable):
-        return "abstains", interval.reason
+        return "abstains", no_verdict(interval.reason)
     low, high = ends(interval)
     if high < _HALF:
-        return "holds", f"less than half of the motion turns ({low:.2f} … {high:.2f})"
+        return "holds", f"the interval {low:.2f} … {high:.2f} lies below one half"
     if low > _HALF:
-        return "fails", f"more than half of the motion turns ({low:.2f} … {high:.2f})"
-    return "abstains", f"its interval {low:.2f} … {high:.2f} holds one half"
+        return "fails", f"the interval {low:.2f} … {high:.2f} lies above one half"
+    return "abstains", no_verdict(f"the interval {low:.2f} … {high:.2f} contains one half")

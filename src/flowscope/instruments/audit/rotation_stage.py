@@ -64,11 +64,15 @@ class RotationStage:
                 y, v = self._step(paths, passing, layer)
                 read.append(self._layer(layer, paths.layers, y, v, torch.from_numpy(paths.prompt)))
             except InvalidInputError as error:
-                reasons.append(f"layer {layer}: {error}")
+                reasons.append(f"layer {layer} could not be measured: {error}")
             self.progress("rotation", done + 1, len(wanted))
         self._write(read)
         ok = [one for one in read if one.found.status == "ok"]
-        reasons += [f"layer {o.layer}: {o.found.because}" for o in read if o.found.status != "ok"]
+        reasons += [
+            f"layer {o.layer} could not be measured: {o.found.because}"
+            for o in read
+            if o.found.status != "ok"
+        ]
         if not ok:
             return not_measured(ROTATION, reasons[0])
         return self._judged(ok, int(paths.prompt.max()) + 1)

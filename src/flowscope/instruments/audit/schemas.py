@@ -306,7 +306,7 @@ _DRIFTS = Table(
 )
 
 _OVERLAY = Table(
-    purpose="how far each layer moves the output beside what bounds it",
+    purpose="how far each layer moves the output, and the bounds on it",
     keys=("layer",),
     columns=(
         _LAYER,
@@ -325,7 +325,7 @@ _OVERLAY = Table(
 )
 
 _BUDGET = Table(
-    purpose="the error of the forecast beside the budget of each token",
+    purpose="the error of the forecast and the budget of each token",
     columns=(
         Column("segment", "number of the segment, from 0, among those that were forecast"),
         _PROMPT,
@@ -337,7 +337,7 @@ _BUDGET = Table(
 )
 
 _DEPTH_LOSS = Table(
-    purpose="what the last layers of a language model are worth",
+    purpose="how much the last layers of a language model contribute",
     keys=("removed",),
     columns=(
         Column("removed", "number of last layers that are left out"),
@@ -361,7 +361,7 @@ FLOW = {
 """Tables of the stage that fits a flow."""
 
 _ROTATION = Table(
-    purpose="the share of the motion that turns, by layer",
+    purpose="the share of the motion that rotates, by layer",
     keys=("layer",),
     columns=(
         _LAYER,

@@ -118,7 +118,7 @@ def locking_of(
     """The locking curve with the exact bound beside it, or why there is none."""
     steps = [s for g in segments if g.decision == "holds" for s in range(g.first - 1, g.last)]
     if not steps:
-        return Unavailable(f"no segment passed {VARIATION.name}, so nothing downstream is measured")
+        return Unavailable(f"no segment of layers passed {VARIATION.name} {VARIATION.title}")
     tail = depth["tail_mass"][:, steps].astype(np.float64)
     moved = depth["total_variation"][:, steps].astype(np.float64)
     bound = _bound(tail, depth["oscillation"][:, steps].astype(np.float64))

@@ -123,7 +123,7 @@ def evolution(
 ) -> Arrays | Unavailable:
     """The inequality along the output path of a few tokens per prompt, or why it cannot be read."""
     if not positions:
-        return Unavailable("no token was asked for (evi_positions is 0)")
+        return Unavailable("the measurement is switched off (evi_positions is 0)")
     probe: EvolutionProbe | Unavailable | None = None
     with Tap(model) as tap:
         current: list[Batch] = []
@@ -158,10 +158,10 @@ def _evolution_probe(
 ) -> EvolutionProbe | Unavailable:
     tail = tap.anatomy.tail
     if not isinstance(tail, Tail) or not tail.positionwise:
-        return Unavailable("the output of a single position cannot be read")
+        return Unavailable("the output of a single position cannot be computed")
     named = getattr(model, "get_output_embeddings", lambda: None)()
     matrix = getattr(named, "weight", None)
     if not isinstance(matrix, Tensor) or matrix.shape[0] != tail.width:
-        return Unavailable("the model names no output matrix, so its outcomes have no distances")
+        return Unavailable("the model has no output matrix, so that its outcomes have no distances")
     readout = positions_readout(tail)
     return EvolutionProbe(readout, matrix, segments, positions=positions, top=top)

@@ -1,17 +1,24 @@
-r"""Judges of variation (is the path gentle?) and of locking (does mobility lock it?).
+r"""Decide whether the path is smooth (variation) and whether certainty stops it (locking).
 
-The gate on variation reads, per segment of depth, the median over tokens of
+The rule on variation takes, per segment of depth, the median over tokens of
 $\bar S_L = \sum \lVert\Delta z\rVert^2 / \sum \lVert z\rVert^2$ and the mass residual
 $\max |\sum p - 1|$ in float64. A segment that fails, or that is a jump, abstains from everything
-downstream. The judge of locking asks whether the less mass lies outside the top outcome, the less
-the distribution moves, and checks that no step exceeds the exact bound.
+downstream. The rule on locking asks whether the distribution moves less where less mass lies
+outside the top outcome, and checks that no step exceeds the exact bound.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured, pure_number, shifted
+from flowscope.evidence.verdicts import (
+    Claimed,
+    ends,
+    no_verdict,
+    not_measured,
+    pure_number,
+    shifted,
+)
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = [
@@ -58,22 +65,28 @@ class SegmentEvidence:
         if self.kind == "jump":
             return (
                 f"{self.layers} is a jump (relative step {self.relative_variation:.3g}): "
-                "what is continuous in depth says nothing there"
+                "a description that is continuous in depth does not apply"
             )
         if self.mass_residual > self.mass_bound:
-            return f"mass residual {self.mass_residual:.2g} above {self.mass_bound:.2g}"
-        sign = "≤" if self.relative_variation <= self.threshold else ">"
-        return f"S̄ = {self.relative_variation:.3g} {sign} {self.threshold:g} on {self.layers}"
+            return (
+                f"probabilities miss a sum of 1 by {self.mass_residual:.2g}, more than the bound "
+                f"{self.mass_bound:.2g}"
+            )
+        side = "at most" if self.relative_variation <= self.threshold else "above"
+        return (
+            f"the relative variation of {self.layers} is {self.relative_variation:.3g}, {side} the "
+            f"limit {self.threshold:g}"
+        )
 
 
 def judge_variation(
     segments: Sequence[SegmentEvidence], *, claim: Claimed, n: int, dtype: str, seed: int
 ) -> Verdict:
-    """On which part of the depth the path is gentle enough to be read as a flow."""
+    """Judge on which layers the path is smooth enough to be described as a flow."""
     regular = [s for s in segments if s.kind == "segment"]
     passing = [s for s in regular if s.decision == "holds"]
     if not regular:
-        reason = "every part of the depth is a jump; there is no segment to judge"
+        reason = "every layer is a jump, so that no segment can be judged"
         return not_measured(claim, reason)
     longest = max(passing or regular, key=lambda s: s.last - s.first)
     interval = longest.interval
@@ -104,7 +117,7 @@ def judge_variation(
     left = [s for s in segments if s.decision != "holds"]
     reason = "; ".join(s.because for s in (passing or regular))
     if left and passing:
-        reason += "; abstained on " + ", ".join(s.layers for s in left)
+        reason += "; not judged: " + ", ".join(s.layers for s in left)
     return Verdict(
         name=claim.name,
         claim=claim.says,
@@ -126,25 +139,26 @@ def judge_locking(
     steps: int,
     informative: float,
 ) -> Verdict:
-    """Whether little tail mass means little movement, and no step beats the exact bound."""
+    """Judge whether steps are small where tail mass is small, and within the exact bound."""
     if correlation.status != "ok":
         return not_measured(claim, correlation.because)
     value, shuffled = float(correlation.numbers()), float(null.numbers())
     interval = correlation.interval
     bound = (
-        f"the exact bound holds in all {steps} steps and says something (below 0.99) in "
+        f"the exact bound holds in all {steps} steps and is informative (below 0.99) in "
         f"{informative:.0%} of them"
     )
     if exceeded:
         decision: Decision = "fails"
-        bound = f"{exceeded} of {steps} steps exceed the exact bound: the numbers are not sound"
+        bound = f"{exceeded} of {steps} steps exceed the exact bound: the numbers are unreliable"
     elif isinstance(interval, Unavailable):
         decision = "abstains"
     else:
         low, high = ends(interval)
         decision = "holds" if low > 0 else "fails"
         if low <= 0 <= high:
-            decision, bound = "abstains", f"its interval holds 0; {bound}"
+            decision = "abstains"
+            bound = f"{bound}; {no_verdict('the interval contains 0')}"
     return Verdict(
         name=claim.name,
         claim=claim.says,

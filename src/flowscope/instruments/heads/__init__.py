@@ -41,7 +41,7 @@ INSTRUMENT = Instrument(
             help="Keyword arguments of the forward pass instead, one mapping per batch.",
             annotation="Sequence[Mapping[str, Any]] | None",
         ),
-        Argument(name="tokenizer", help="Used instead of the tokenizer beside the weights."),
+        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
     ),
     stages=(
         Stage(

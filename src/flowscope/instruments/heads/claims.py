@@ -6,15 +6,17 @@ __all__ = ["DIRECTED", "TRAINED"]
 
 TRAINED = Claim(
     name="M1",
-    says="heads are further from equilibrium than with random weights",
-    asks="Does a walk that follows attention from token to token go round, so that it could be"
-    " told from the same walk run backwards? Beside it: the same network before training,"
-    " which looks nearly everywhere alike and so goes nowhere.",
+    title="Beyond random",
+    says="attention is further from equilibrium than with random weights",
+    asks="Does a random walk along attention have a direction, so that it differs from the same "
+    "walk run backwards? The reference is the same network with random weights, whose nearly "
+    "uniform attention has no direction.",
 )
 
 DIRECTED = Claim(
     name="M2",
-    says="heads are further from equilibrium than rows as peaked that do not agree",
-    asks="Does it go round more than a walk whose steps are as decided but unrelated? Beside "
-    "it: the same rows with the keys permuted.",
+    title="Beyond shuffled",
+    says="attention is further from equilibrium than with shuffled keys",
+    asks="Is that direction stronger than chance gives for attention of the same sharpness? The "
+    "reference is the same attention with the keys shuffled.",
 )

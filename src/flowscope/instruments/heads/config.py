@@ -10,19 +10,19 @@ __all__ = ["HeadsConfig"]
 
 
 class HeadsConfig(ReadingConfig):
-    """Show how irreversible every attention head of a model is, and what its chain ranks.
+    """Measure for every attention head whether a walk along its attention has a direction.
 
     A causal mask absorbs every walk at the first token, so that a label needs another chain: the
     logits without the mask (unmasked), the model's kernel with random jumps (damped), or its
     distribution conditioned on not being absorbed (quasi-stationary, which gives no label). Writes
-    a run folder with tables, the verdicts M1 and M2 and report.html. The reading abstains when no
-    head can be labelled.
+    a run folder with tables, the verdicts Beyond random and Beyond shuffled, and report.html. The
+    run abstains when no head can be labelled.
     """
 
     prompts: int = setting(16, "Number of prompts", option=True, ge=1)
     batch: int = setting(4, "Prompts in one pass through the model", ge=1)
     chain: Literal["unmasked", "damped", "quasi-stationary"] = setting(
-        "unmasked", "Kernel whose walk is read", option=True
+        "unmasked", "Kernel of the walk", option=True
     )
     damping: float = setting(
         0.01, "Probability of a jump per step of the damped chain", option=True, gt=0, lt=1
@@ -49,7 +49,7 @@ class HeadsConfig(ReadingConfig):
     dial_heads: tuple[int, ...] = setting(
         (), "Heads in which logits are scaled, counted from 0; empty for all"
     )
-    draws: int = setting(1, "Random perturbations of equal norm beside each dial", ge=1)
+    draws: int = setting(1, "Random perturbations of equal norm per dial", ge=1)
     metric: tuple[FiniteFloat, ...] = setting(
         (0.5,), "Factors on the metric part of the logits; 1 is the model"
     )

@@ -67,8 +67,8 @@ class Dial:
             raise InvalidInputError(f"kind must be one of {list(_KINDS)}; got {self.kind!r}.")
         if isinstance(self.value, tuple) != (self.kind == "square"):
             raise InvalidInputError(
-                f"the dial square takes a pair (a, b), every other one number; got {self.value!r} "
-                f"for {self.kind}."
+                f"the dial square takes a pair (a, b), every other dial a number; got "
+                f"{self.value!r} for {self.kind}."
             )
 
     @property
@@ -190,10 +190,10 @@ def _task_of(loaded: Loaded, prompts: Prompts, seed: int) -> _Task | Unavailable
 def _masked(loaded: Loaded, prompts: Prompts, seed: int) -> _Task | Unavailable:
     """Some tokens of every prompt behind the mask token; special tokens stay."""
     if isinstance(loaded.tokenizer, Unavailable):
-        return Unavailable(f"there is no tokenizer to name a mask token: {loaded.tokenizer.reason}")
+        return Unavailable(f"no tokenizer gives a mask token: {loaded.tokenizer.reason}")
     token = loaded.tokenizer.mask_token_id
     if token is None:
-        return Unavailable("the tokenizer has no mask token, so nothing can be hidden and named")
+        return Unavailable("the tokenizer has no mask token, so that no token can be hidden")
     hidden, targets = [], []
     for number, item in enumerate(prompts.items):
         ids = item.astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a finished reading of heads prints: verdicts, and the heads furthest from equilibrium."""
+"""Print the result of ``heads``: verdicts and the heads furthest from equilibrium."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,11 +1,11 @@
-r"""The judgement on the heads: how far from equilibrium, against two references.
+r"""Judge how far the heads are from equilibrium, against two references.
 
-Every softmax chain of unequal scores produces *some* entropy, so zero is no null. Two stand in for
-it, and they ask different things:
+Every softmax chain of unequal scores produces *some* entropy, so that zero is no null. Two
+references replace it, for two different questions:
 
 * **Random weights.** The same network before training. Its logits are small, its attention
-  nearly uniform, and a uniform chain is in equilibrium: the claim holds for every model that has
-  learned to look anywhere, and says little more than that.
+  nearly uniform, and a uniform chain is in equilibrium: the claim holds for every model whose
+  attention is no longer uniform, and means little more than that.
 * **Keys permuted.** The same logits with the keys of a prompt permuted, all rows alike: rows
   are as peaked as before, but where $i$ looks has nothing to do with where $j$ looks. Above it, a
   head drives its walk round more than unrelated directions would; below, its two directions agree.
@@ -16,7 +16,7 @@ Each is judged by the distance of the median entropy production per step, on the
 from collections.abc import Mapping
 from typing import Literal
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured
+from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured
 from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["Reference", "judge_irreversibility"]
@@ -35,7 +35,7 @@ def judge_irreversibility(
     labels: Mapping[str, int],
     chain: str,
 ) -> Verdict:
-    """The median entropy production of the heads against a reference.
+    """Judge the median entropy production of the heads against a reference.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ def judge_irreversibility(
     if production.status != "ok":
         return not_measured(claim, production.because)
     counted = ", ".join(f"{number} {label}" for label, number in labels.items())
-    told = f"{float(production.numbers()):.3g} nats per step on the {chain} chain ({counted})"
+    value = f"{float(production.numbers()):.3g} nats per step"
+    reason = f"median entropy production {value} on the {chain} chain (heads: {counted})"
     decision, why = _decided(null, interval, reference)
     return Verdict(
         name=claim.name,
@@ -63,7 +64,7 @@ def judge_irreversibility(
         effect=effect,
         interval=interval,
         decision=decision,
-        because=f"{told}; {why}",
+        because=f"{reason}; {why}",
     )
 
 
@@ -71,16 +72,16 @@ def _decided(
     null: Measurement | Unavailable, interval: Interval | Unavailable, reference: Reference
 ) -> tuple[Decision, str]:
     if isinstance(null, Unavailable):
-        return "abstains", f"no {reference} beside it: {null.reason}"
+        return "abstains", no_verdict(f"the reference “{reference}” is missing: {null.reason}")
     if null.status != "ok":
-        return "abstains", f"no {reference} beside it: {null.because}"
-    beside = f"{reference}: {float(null.numbers()):.3g}"
+        return "abstains", no_verdict(f"the reference “{reference}” is missing: {null.because}")
+    measured = f"with {reference} {float(null.numbers()):.3g}"
     if isinstance(interval, Unavailable):
-        return "abstains", f"{beside}; {interval.reason}"
+        return "abstains", f"{measured}; {no_verdict(interval.reason)}"
     low, high = ends(interval)
-    gap = f"the difference is {low:+.3g} … {high:+.3g}"
+    gap = f"the 95 % interval of the difference, {low:+.3g} … {high:+.3g},"
     if low > 0:
-        return "holds", f"{beside}, {gap}"
+        return "holds", f"{measured}; {gap} lies above 0"
     if high < 0:
-        return "fails", f"{beside}, {gap}: the heads are closer to equilibrium"
-    return "abstains", f"{beside}, {gap}, which holds 0"
+        return "fails", f"{measured}; {gap} lies below 0: the heads are closer to equilibrium"
+    return "abstains", f"{measured}; {no_verdict(f'{gap} contains 0')}"

@@ -130,7 +130,7 @@ def _references(bench: HeadsBench) -> dict[Reference, HeadReading | Unavailable]
     """What the heads are compared with, on the first few prompts."""
     config, loaded, few = bench.config, bench.subject.loaded, _few(bench)
     if not config.controls:
-        off = Unavailable("controls were switched off")
+        off = Unavailable("controls are switched off")
         return {"random weights": off, "keys permuted": off}
     twin = fresh_twin(loaded.model, config.seed)
     fresh: HeadReading | Unavailable
@@ -143,7 +143,7 @@ def _references(bench: HeadsBench) -> dict[Reference, HeadReading | Unavailable]
             bench, loaded, few, "keys permuted", permuted=True
         )
     else:
-        permuted = Unavailable("the mask is part of this chain: its keys cannot be permuted")
+        permuted = Unavailable("keys cannot be permuted, because the mask is part of this chain")
     return {"random weights": _first(fresh, few), "keys permuted": _first(permuted, few)}
 
 

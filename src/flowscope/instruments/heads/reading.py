@@ -127,7 +127,7 @@ class _Listener:
     def __call__(self, call: AttentionCall) -> None:
         depth = self._tap.anatomy.depth
         if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no heads to read: {depth.reason}.")
+            raise UnsupportedModelError(f"This model has no heads to measure: {depth.reason}.")
         if self._probe is None:
             self._probe = GeometryProbe(len(depth), **self._how)
         if not self._begun:

@@ -18,7 +18,7 @@ class Heads(Result):
     @property
     def dials(self) -> pd.DataFrame | Unavailable:
         """Change of the loss for each dial, with a random perturbation of equal norm."""
-        return self.table_or_reason("dials", missing="dials were switched off")
+        return self.table_or_reason("dials", missing="dials are switched off")
 
     @property
     def abstained(self) -> bool:

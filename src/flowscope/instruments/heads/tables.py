@@ -16,9 +16,7 @@ from flowscope.records import Interval, Unavailable
 
 __all__ = ["geometry_table", "production_arrays", "reference_table", "with_weight_ratios"]
 
-_NO_CURRENT = (
-    "a causal chain conditioned on survival goes one way only: no current closes, no label"
-)
+_NO_CURRENT = "a causal chain conditioned on survival moves one way only, so that it has no label"
 
 
 def geometry_table(
@@ -83,7 +81,7 @@ def _labelled(
     reasons = [because.get(int(layer) - 1, "") for layer in table["layer"]]
     refused = _NO_CURRENT if chain == "quasi-stationary" else ""
     table["because"] = [
-        (reason or "no number was read") if mute else refused
+        (reason or "no number was measured") if mute else refused
         for reason, mute in zip(reasons, silent, strict=True)
     ]
     table["status"] = np.where(silent, "abstained", "ok")

@@ -6,23 +6,26 @@ __all__ = ["GRADIENT", "ORDER", "PARITY"]
 
 PARITY = Claim(
     name="I1",
-    says="the probability flow and the SDE share their marginals",
-    asks="Do the deterministic and the noisy sampler of one model give the same histogram of "
-    "pixels at every time? Beside it: the noisy sampler against itself with other noise.",
+    title="Parity",
+    says="the ODE sampler and the SDE sampler give the same distribution of pixels",
+    asks="Do the deterministic and the noisy sampler of a model give the same histogram of pixels "
+    "at every time? The reference is the noisy sampler against itself with different noise.",
     unit="images",
 )
 
 ORDER = Claim(
     name="I2",
-    says="the sampling error falls at first order",
-    asks="Does twice the number of steps halve what the steps get wrong?",
+    title="First order",
+    says="twice the steps halve the sampling error",
+    asks="Does the sampling error fall in proportion to the number of steps (first order)?",
     unit="images",
 )
 
 GRADIENT = Claim(
     name="I3",
+    title="Gradient",
     says="the learned score is a gradient",
-    asks="Does the learned score push along a potential, or does part of it turn, which no "
-    "density explains? Beside it: the same reading of a field that is a gradient.",
+    asks="Is the learned score the gradient of a log density, or does part of it rotate, which no "
+    "density can explain? The reference is the same measurement on a field that is a gradient.",
     unit="images",
 )

@@ -102,7 +102,7 @@ def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Informatio
     if isinstance(model.free, Unavailable):
         return model.free
     if config.guidance != 1:
-        return Unavailable("with guidance the samples are not those of the classes")
+        return Unavailable("guided samples do not follow the distribution of their class")
     finals = finals[: len(finals) // len(model.classes) * len(model.classes)]
     if len(finals) < max(_FEWEST, len(model.classes)):
         return Unavailable(
@@ -174,9 +174,9 @@ def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavaila
     """Noise finished images to several times and bring them back."""
     finals = finals[: stage.config.uturn_images]
     if isinstance(stage.model.free, Unavailable):
-        return Unavailable(f"the way back is without a class: {stage.model.free.reason}")
+        return Unavailable(f"denoising is without a class: {stage.model.free.reason}")
     if not len(finals):
-        return Unavailable("it was switched off (uturn_images = 0)")
+        return Unavailable("the measurement is switched off (uturn_images is 0)")
     times, steps = turn_times(stage)
     size = stage.config.batch
     parts = [

@@ -11,13 +11,13 @@ SMALL_RUN = 512
 
 
 class ImageConfig(Config):
-    """Compare the probability flow of a diffusion model with its SDE, and read its score.
+    """Compare the ODE and SDE samplers of a diffusion model: error by steps, score, classes.
 
-    Do flow and SDE share their marginals, does the error of sampling fall at first order, does the
-    learned score rotate, and when does an image decide its class? Writes a run folder with tables,
-    the verdicts I1 to I3 and report.html. An interrupted run is resumed when it is started again.
-    The model 'mixture' is two Gaussians with their exact score. The defaults are a small run (40
-    images): its intervals are wide.
+    Do both samplers give the same distribution, does the sampling error halve when the steps
+    double, does the learned score rotate, and when is the class of an image decided? Writes a run
+    folder with tables, the verdicts Parity, First order and Gradient, and report.html. To resume an
+    interrupted run, start it again. The model 'mixture' is two Gaussians with their exact score.
+    The defaults are a small run (40 images): its intervals are wide.
     """
 
     model: str | None = setting(
@@ -31,7 +31,7 @@ class ImageConfig(Config):
     )
     reader: str | None = setting(
         None,
-        "Folder of an image classifier that reads classes",
+        "Folder of an image classifier that recognises the classes",
         option=True,
         unset="the bundled one for the bundled model",
     )
@@ -40,7 +40,7 @@ class ImageConfig(Config):
     bins: int = setting(64, "Bins of a histogram of pixel values", option=True, ge=4)
     doubling: tuple[int, ...] = setting(
         (4, 8, 16),
-        "Numbers of steps, each run beside twice as many, for the error of sampling",
+        "Numbers of steps, each compared with twice as many, for the sampling error",
         option=True,
         metavar="K,K,…",
         min_length=2,
@@ -56,7 +56,7 @@ class ImageConfig(Config):
     integrator: Literal["ddim", "euler"] = setting(
         "ddim", "Formula of a reverse step (ddim takes η = λ)"
     )
-    rank: int = setting(4, "Principal coordinates of the images in which the score is read", ge=2)
+    rank: int = setting(4, "Principal coordinates of the images for the score", ge=2)
     rotation_times: int = setting(
         3, "Windows of steps in which rotation of the score is measured; 0 leaves it out", ge=0
     )
@@ -67,7 +67,7 @@ class ImageConfig(Config):
         2, "Degree of the polynomial fields; rotation in finer patterns is not seen", ge=1, le=3
     )
     information_images: int = setting(
-        20, "Images that show what a state knows of its class; 0 leaves this out", ge=0
+        20, "Images on which information about the class is measured; 0 leaves this out", ge=0
     )
     uturn_images: int = setting(
         12, "Images that are noised to a time and denoised again; 0 leaves this out", ge=0

@@ -1,4 +1,4 @@
-"""What a finished comparison of samplers prints: verdicts, parity and U-turns."""
+"""Print the result of ``image``: verdicts, distances of the samplers, U-turns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
         console.print(_uturns(document["uturn"]))
     if measured["images"] < SMALL_RUN and measured["space"] != "closed form":
         console.print(
-            f"a small run: {measured['images']} images; --images 1000 narrows the intervals"
+            f"This is a small run ({measured['images']} images): --images 1000 narrows intervals."
         )
     print_report_path(document, console)
 

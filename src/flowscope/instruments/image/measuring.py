@@ -93,7 +93,7 @@ def rotation(bench: ImageBench) -> None:
     table = rotation_table(_paths(bench), bench.subject.model, config, counter.advance)
     counter.finish()
     if not len(table):
-        raise Abstention("it was switched off")
+        raise Abstention("the measurement is switched off")
     bench.put("rotation", table)
 
 

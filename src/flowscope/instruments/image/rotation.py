@@ -62,7 +62,7 @@ def rotation_table(
         if found is not None and found.status == "ok":
             ok.append(found)
         advance(1)
-    interval = mean_interval(ok, "images") if ok else Unavailable("no time could be read")
+    interval = mean_interval(ok, "images") if ok else Unavailable("no time could be measured")
     return pd.DataFrame(rows).assign(**_mean_columns(interval))
 
 

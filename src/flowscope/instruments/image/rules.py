@@ -1,17 +1,18 @@
-r"""The judgements on samplers of a diffusion model.
+r"""Judge the samplers of a diffusion model.
 
 * **Parity.** The probability flow and the SDE share their marginals: the total variation of their
   histograms against that of the SDE with itself under other noise. One p value covers all times.
-  Where it finds nothing, the claim holds if the intervals exclude a distance of .1, and is left
-  open if they do not.
+  Where the difference is not significant, the claim holds if the intervals exclude a distance of
+  .1, and abstains if they do not.
 * **Order.** The sampling error falls at first order: the interval of the log–log slope of
   step-doubling differences lies within a quarter of −1. The claim fails where an interval lies
-  outside, and is left open otherwise. Not −1 itself is asked for, because a scheme of first order
+  outside, and abstains otherwise. The slope need not be −1 exactly, because a scheme of first order
   has it only in the limit: −1.09 over K = 25 to 200 in the Gaussian case of the theory page. A
-  slope of differences that are not told from zero is no evidence.
-* **Gradient.** The learned score is a gradient: the share of its energy that turns, mean over
-  times, lies below the share that was planted in a control, and the planted one is seen. With
-  guidance neither this nor parity is claimed: a guided field is the score of no law.
+  slope of differences that are not significantly different from zero is no evidence.
+* **Gradient.** The learned score is a gradient: the share of its energy that rotates, mean over
+  times, lies below the share that was planted in a control, and the planted share is detected.
+  With guidance neither this nor parity is claimed: a guided field is not the score of any
+  distribution.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence.verdicts import Claimed, ends, not_measured, pure_number
+from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured, pure_number
 from flowscope.records import Decision, Interval, Unavailable, Verdict
 
 __all__ = ["judge_gradient", "judge_order", "judge_parity"]
@@ -28,11 +29,11 @@ __all__ = ["judge_gradient", "judge_order", "judge_parity"]
 _LEVEL = 0.05
 _FAR = 0.1
 _NEAR = 0.25
-_BESIDE = Unavailable("it stands beside")
+_WITH_VERDICT = Unavailable("the interval is reported with the verdict")
 
 
 def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) -> Verdict:
-    """Whether flow and SDE share their marginals, by the table of distances.
+    """Judge by the table of distances whether ODE and SDE have the same marginals.
 
     Parameters
     ----------
@@ -51,10 +52,11 @@ def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) ->
     worst = rows.iloc[int(np.argmax(ratio))]
     tv, low, high, null = (float(worst[c]) for c in ("tv", "tv_low", "tv_high", "tv_null"))
     most, n = float(rows["tv_high"].max()), int(worst["images"])
-    told = (
-        f"furthest from its null after step {int(worst['step'])}: TV {tv:.3g} [{low:.3g}, "
-        f"{high:.3g}], the SDE with itself {null:.3g}, up to {worst['tv_null_high']:.3g}; p = "
-        f"{p:.3g} over {len(rows)} times"
+    reason = (
+        f"the difference is largest after step {int(worst['step'])}: total variation {tv:.3g} "
+        f"[{low:.3g}, {high:.3g}] between ODE and SDE, {null:.3g} (at most "
+        f"{worst['tv_null_high']:.3g}) between two runs of the SDE; p = {p:.3g} over all "
+        f"{len(rows)} times"
     )
     decision: Decision
     if p <= _LEVEL:
@@ -62,7 +64,8 @@ def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) ->
     elif most < _FAR:
         decision = "holds"
     else:
-        decision, told = "abstains", f"{told}; a TV up to {most:.2g} is not excluded"
+        decision = "abstains"
+        reason += f"; {no_verdict(f'a total variation up to {most:.2g} cannot be excluded')}"
     how = "histograms of all values, mean over channels"
     method = "reflected bootstrap over groups of images"
     interval = Interval(low=low, high=high, level=0.95, method=method)
@@ -78,17 +81,17 @@ def judge_parity(table: pd.DataFrame, p: float, *, claim: Claimed, seed: int) ->
             n=n,
             estimator=f"{how}, swapped within images",
             seed=seed,
-            interval=_BESIDE,
+            interval=_WITH_VERDICT,
         ),
         effect=tv,
         interval=interval,
         decision=decision,
-        because=told,
+        because=reason,
     )
 
 
 def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: int) -> Verdict:
-    """Whether the error falls at first order, by the slopes of one observable.
+    """Judge by the slopes of one observable whether the error falls at first order.
 
     Parameters
     ----------
@@ -106,22 +109,23 @@ def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: 
     read = rows[rows["status"] == "ok"]
     if read.empty:
         why = "; ".join(f"{r['sampler']}: {r['because']}" for _, r in rows.iterrows())
-        return not_measured(claim, f"no slope of the {observable} is resolved: {why}")
-    told = "; ".join(
+        return not_measured(claim, f"the {observable} is too noisy to give a slope: {why}")
+    intervals = "; ".join(
         f"{r['sampler']} {r['slope']:.2f} [{r['low']:.2f}, {r['high']:.2f}]"
         for _, r in read.iterrows()
     )
     off = read[(read["low"] > -1 + _NEAR) | (read["high"] < -1 - _NEAR)]
     near = read[(read["low"] >= -1 - _NEAR) & (read["high"] <= -1 + _NEAR)]
     decision: Decision = "holds"
-    why = f"within {_NEAR} of −1"
+    why = f"all intervals lie within {_NEAR} of −1"
     if len(off):
-        decision, why = "fails", f"{' and '.join(off['sampler'])} not within {_NEAR} of −1"
+        decision, why = "fails", f"{' and '.join(off['sampler'])} lies outside {_NEAR} of −1"
     elif len(near) < len(read):
-        decision, why = "abstains", f"an interval reaches further than {_NEAR} from −1"
+        decision = "abstains"
+        why = no_verdict(f"an interval reaches further than {_NEAR} from −1")
     lost = rows[rows["status"] != "ok"]
     if len(lost):
-        told += f"; {' and '.join(lost['sampler'])} unresolved"
+        intervals += f"; {' and '.join(lost['sampler'])} too noisy to give a slope"
     shown = (off if len(off) else read).iloc[0]
     low, high = float(shown["low"]), float(shown["high"])
     interval = Interval(low=low, high=high, level=0.95, method=str(shown["method"]))
@@ -141,7 +145,7 @@ def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: 
         effect=float(shown["slope"]),
         interval=interval,
         decision=decision,
-        because=f"slopes of the {observable} over {between}: {told}; {why}",
+        because=f"slopes of the {observable} over {between}: {intervals}; {why}",
     )
 
 
@@ -153,7 +157,7 @@ def judge_gradient(
     degree: int,
     seed: int,
 ) -> Verdict:
-    """Whether the learned score is a gradient, by the table of rotation by time.
+    """Judge by the table of rotation at each time whether the learned score is a gradient.
 
     Parameters
     ----------
@@ -161,19 +165,19 @@ def judge_gradient(
         Rows with ``normalised``, ``p_value``, ``gradient_control``, ``planted_control``,
         ``planted_share``, ``images``, ``status`` and ``because``.
     interval
-        Of the mean share over the times that were read.
+        Of the mean share over the times that were measured.
     claim
         What is judged.
     degree
-        Of the fields that were asked for; where images carry lower ones only, nothing is said to
-        hold.
+        Degree of the requested fields. Where there are images for lower degrees only, the claim
+        abstains instead of holding.
     seed
         Of the resamples.
     """
     read = table[table["status"] == "ok"] if len(table) else table
     if read.empty:
         reasons = sorted({str(r) for r in table.get("because", []) if r})
-        return not_measured(claim, (reasons or ["it was switched off"])[0])
+        return not_measured(claim, (reasons or ["the measurement is switched off"])[0])
     if isinstance(interval, Unavailable):
         return not_measured(claim, interval.reason)
     names = ("normalised", "gradient_control", "planted_control", "planted_share")
@@ -185,20 +189,24 @@ def judge_gradient(
     control = round(means["gradient_control"], 3) + 0.0  # no minus before a zero
     decision: Decision = "abstains"
     if not seen > planted / 2:
-        why = f"a planted {planted:.2f} reads {seen:.3f}: too few images to see it"
+        why = no_verdict(
+            f"a planted share of {planted:.2f} is measured as {seen:.3f}: there are too few images"
+        )
     elif high < planted and lowest < degree:
-        why = f"too few images for degree {degree}: what turns in finer patterns is not seen"
+        why = no_verdict(
+            f"there are too few images for degree {degree}: rotation in finer patterns is not seen"
+        )
     elif high < planted:
-        decision, why = "holds", f"less than {planted:.2f} of its energy turns"
+        decision, why = "holds", f"less than {planted:.2f} of its energy rotates"
     elif low > planted:
-        decision, why = "fails", f"more than {planted:.2f} of its energy turns"
+        decision, why = "fails", f"more than {planted:.2f} of its energy rotates"
     else:
-        why = f"the interval holds {planted:.2f}"
-    told = (
-        f"R_norm {value:.3f} [{low:.3f}, {high:.3f}] over {len(read)} times, in "
-        f"{int(read['rank'].iloc[0])} coordinates, fields of degree {lowest}; a gradient reads "
-        f"{control:.3f}, with {planted:.2f} planted in it {seen:.3f}; {why}; "
-        f"the most is {most['normalised']:.3f} after step {int(most['step'])}"
+        why = no_verdict(f"the interval contains {planted:.2f}")
+    reason = (
+        f"R_norm, the share of rotation, is {value:.3f} [{low:.3f}, {high:.3f}] over {len(read)} "
+        f"times, in {int(read['rank'].iloc[0])} coordinates with fields of degree {lowest} "
+        f"(control without rotation: {control:.3f}; with {planted:.2f} planted: {seen:.3f}); the "
+        f"largest is {most['normalised']:.3f} after step {int(most['step'])}; {why}"
     )
     n = int(read["images"].iloc[0])
     how = f"mean over {len(read)} times, cross-fitted between halves of the images"
@@ -214,10 +222,10 @@ def judge_gradient(
             n=n,
             estimator=how,
             seed=seed,
-            interval=_BESIDE,
+            interval=_WITH_VERDICT,
         ),
         effect=value,
         interval=interval,
         decision=decision,
-        because=told,
+        because=reason,
     )

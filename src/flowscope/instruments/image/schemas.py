@@ -128,7 +128,7 @@ PARITY = {
 
 ROTATION = {
     "rotation": Table(
-        purpose="the share of the learned score that turns, by time",
+        purpose="the share of the learned score that rotates, by time",
         keys=("step",),
         columns=(
             Column("step", "middle step of the window that is read together"),
@@ -172,7 +172,7 @@ ROTATION = {
 
 INFORMATION = {
     "information": Table(
-        purpose="what the state knows of its class, by time",
+        purpose="the information of the state about its class, by time",
         keys=("step",),
         columns=(
             _STEP,

@@ -64,7 +64,7 @@ def prepare(config: ImageConfig, given: Mapping[str, Any]) -> tuple[ImageConfig,
     if isinstance(model, MixtureModel):
         if scheduler is not None or reader is not None:
             raise InvalidInputError(
-                "A mixture has its own schedule and tells its classes itself; leave scheduler and "
+                "A mixture brings its schedule and knows its classes; leave scheduler and "
                 "reader out."
             )
         config = _for_mixture(config)

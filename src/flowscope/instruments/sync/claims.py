@@ -6,16 +6,18 @@ __all__ = ["GAP", "ORDER"]
 
 ORDER = Claim(
     name="R1",
-    says="coarse structure commits before fine detail",
+    title="Coarse first",
+    says="coarse structure is decided before fine detail",
     asks="Is the rough layout of an image decided at an earlier step than its fine detail?",
     unit="pairs",
 )
 
 GAP = Claim(
     name="R2",
-    says="without coupling, trailing modes keep more energy than leading ones",
-    asks="Without any coupling, do the weak directions of difference inside the network keep "
-    "more of their energy than the strong ones? Beside it: start and end of a pair "
-    "exchanged at random.",
+    title="Internal gap",
+    says="without coupling, weak modes of difference retain more energy than strong ones",
+    asks="Without any coupling, do the weak directions in which two generations differ retain more "
+    "of their energy inside the network than the strong ones? The reference exchanges the start "
+    "and the end of pairs at random.",
     unit="pairs",
 )

@@ -9,12 +9,12 @@ SMALL_RUN = 16
 
 
 class SyncConfig(Config):
-    """Show when two coupled generations of a model commit, at which scale and in which layer.
+    """Show at which step a diffusion model decides what an image shows, and its details.
 
-    Two replicas share their attention with strength g up to a step and are then let go. Writes a
-    run folder with commitment times, the internal gap beside its null, the verdicts R1 and R2, and
-    report.html. An interrupted run is resumed when it is started again. The defaults are a small
-    run (8 pairs): its intervals are wide.
+    Two generations share their attention with strength g up to a step and are independent after
+    it. Writes a run folder with commitment times, the internal gap and its null, the verdicts
+    Coarse first and Internal gap, and report.html. To resume an interrupted run, start it again.
+    The defaults are a small run (8 pairs): its intervals are wide.
     """
 
     model: str | None = setting(
@@ -44,7 +44,7 @@ class SyncConfig(Config):
         metavar="G,G,…",
         min_length=1,
     )
-    interventions: int = setting(7, "Steps, evenly spaced, at which replicas are let go", ge=6)
+    interventions: int = setting(7, "Steps, evenly spaced, at which the coupling ends", ge=6)
     sigma: float = setting(
         1.0,
         "Size of the difference at the start of a pair; 1 makes the replicas independent",
@@ -53,7 +53,7 @@ class SyncConfig(Config):
     )
     mode_sigma: float = setting(
         0.3,
-        "Size of the difference at the start where the modes inside the model are read",
+        "Size of the difference at the start where the modes inside the model are measured",
         gt=0,
         allow_inf_nan=False,
     )
@@ -68,7 +68,7 @@ class SyncConfig(Config):
         2, "Modes in the leading and in the trailing band; takes 4 pairs per mode", ge=1
     )
     kept: int = setting(
-        16, "Steps, evenly spaced, at which differences inside the model are read", ge=2
+        16, "Steps, evenly spaced, at which differences inside the model are measured", ge=2
     )
     draws: int = setting(199, "Exchanges of pairs behind the null of the internal gap", ge=39)
     propagation: bool = setting(True, "Whether the linear response of every block is measured")

@@ -1,4 +1,4 @@
-"""What a finished reading of replicas prints: verdicts, and when the replicas commit."""
+"""Print the result of ``sync``: verdicts and the steps at which replicas commit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,9 +25,11 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     print_heading(document, facts, console)
     print_verdicts(document, console)
     console.print(_commitment(document))
-    console.print(f"steps of {measured['steps']}, 95 % intervals over pairs")
+    console.print(f"Times are steps out of {measured['steps']}, with 95 % intervals over pairs.")
     if measured["pairs"] < SMALL_RUN:
-        console.print(f"a small run: {measured['pairs']} pairs; --pairs 32 narrows the intervals")
+        console.print(
+            f"This is a small run ({measured['pairs']} pairs): --pairs 32 narrows intervals."
+        )
     print_report_path(document, console)
 
 

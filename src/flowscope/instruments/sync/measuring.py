@@ -77,7 +77,7 @@ def modes(bench: SyncBench) -> None:
 def propagation(bench: SyncBench) -> None:
     """Differentiate every block at a few steps: how it multiplies a difference of replicas."""
     if not bench.config.propagation:
-        raise Abstention("it was switched off")
+        raise Abstention("the measurement is switched off")
     readings: dict[float, Arrays] | None = bench.once("modes", lambda: None)
     if readings is None:  # the reason stands with the stage before
         return

@@ -114,7 +114,7 @@ class _Listener:
     def __call__(self, block: BlockPass) -> None:
         depth = self._tap.anatomy.depth
         if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no depth to read: {depth.reason}.")
+            raise UnsupportedModelError(f"This model has no depth to measure: {depth.reason}.")
         if self._probe is None:
             self._probe = DifferenceProbe(layers=len(depth), pairs=self._pairs, kept=self._kept)
             self._probe.begin(self._begun[0], reference=self._begun[1])

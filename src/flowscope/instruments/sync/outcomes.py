@@ -148,8 +148,8 @@ class Outcomes:
         coarse, fine = np.average(sums, axis=0, weights=weights)
         if not min(coarse, fine) > 0:
             raise InvalidInputError(
-                f"Images of class {label} that share nothing do not differ: there is nothing to "
-                "agree on. Check the weights, and that the schedule is the model's own."
+                f"Unrelated images of class {label} do not differ, so that agreement has no "
+                "meaning. Check the weights, and that the schedule belongs to the model."
             )
         return {"coarse": float(coarse), "fine": float(fine)}
 

@@ -129,7 +129,7 @@ class PairSampler:
         if not torch.equal(first, second):
             pair = int((first != second).nonzero()[0])
             raise InvalidInputError(
-                f"Both replicas of a pair must have one label; pair {pair} has "
+                f"Both replicas of a pair must have the same label; pair {pair} has "
                 f"{int(first[pair])} and {int(second[pair])}. They could never agree."
             )
         known = len(self.denoiser.classes)

@@ -372,7 +372,7 @@ class _Modes:
     def __call__(self, block: BlockPass) -> None:
         depth = self._tap.anatomy.depth
         if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no depth to read: {depth.reason}.")
+            raise UnsupportedModelError(f"This model has no depth to measure: {depth.reason}.")
         if block.site.chain == depth.name and block.site.stream == depth.streams[0]:
             hidden = block.hidden_in[: 2 * self._pairs]
             difference = (hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5

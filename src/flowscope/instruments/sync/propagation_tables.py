@@ -252,7 +252,7 @@ def mode_commitment_table(
                 predicted, shared = first_crossing(steps, mine), float(overlap[layer - 1, place])
                 told = _turn(readings[g]["kept"], energies[:, rank - 1])
                 if shared < _SAME_MODE:
-                    other = f"mode {rank} under this coupling is another one (overlap {shared:.2f})"
+                    other = f"mode {rank} under this coupling differs (overlap {shared:.2f})"
                     told = {"measured": math.nan, "status": "abstained", "because": other}
                 if math.isnan(predicted):
                     side = "above" if mine[0] > 1 else "below"
@@ -281,7 +281,7 @@ def _turn(kept: NDArray[np.int64], curve: Float[Array, "kept"]) -> dict[str, Any
     line = float(((curve - np.polyval(np.polyfit(x, curve, 1), x)) ** 2).sum())
     why = ""
     if not kept[0] <= fit.midpoint <= kept[-1]:
-        why = f"the midpoint of its energy, {fit.midpoint:.3g}, lies outside the steps read"
+        why = f"the midpoint of its energy, {fit.midpoint:.3g}, lies outside the measured steps"
     elif not size > max(2 * fit.residual, _ROUNDING * np.abs(curve).max()):
         why = f"log energy changes by {size:.3g}, within twice what the fit leaves "
         why += f"({fit.residual:.3g}) or within rounding"
@@ -289,7 +289,7 @@ def _turn(kept: NDArray[np.int64], curve: Float[Array, "kept"]) -> dict[str, Any
         why = "a straight line fits its log energy nearly as well as a sigmoid does (sums of "
         why += f"squares {line:.3g} and {left:.3g})"
     elif fit.width > _NARROW * length:
-        why = f"its log energy turns over a wide range: width {fit.width:.3g} of {length:g} steps"
+        why = f"its log energy changes too slowly: width {fit.width:.3g} of {length:g} steps"
     if why:
         return none | {"because": why}
     return {"measured": fit.midpoint, "status": "ok", "because": ""}

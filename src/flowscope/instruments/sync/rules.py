@@ -1,4 +1,4 @@
-r"""The judgements on coupled replicas: what commits first, and whether the modes part.
+r"""Judge coupled replicas: what is decided first, and whether modes lose energy unequally.
 
 * **Order.** Coarse structure commits before fine detail: $\Delta\tau = \tau_{\rm fine} -
   \tau_{\rm coarse}$, the least over the couplings and classes that have both
@@ -7,8 +7,8 @@ r"""The judgements on coupled replicas: what commits first, and whether the mode
   their energy than leading ones, in some layer, beyond what an exchange of the first and the later
   differences within pairs gives. Layers are many: the p value is that of the largest studentised
   value over all of them, under exchanges by the same pattern in every layer. Layers on both sides
-  of their null give no one answer. The latents themselves, layer 0, are told beside it: what they
-  show was given to the network, not made by it.
+  of their null give no single answer. The latents, layer 0, are reported too: what they show comes
+  from the input of the network, not from the network.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence.verdicts import Claimed, not_measured
-from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured
+from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
 
 __all__ = ["judge_commitment_order", "judge_internal_gap"]
 
+_NOTHING = "nothing was measured"
+
 
 def judge_commitment_order(gaps: pd.DataFrame, *, claim: Claimed, seed: int) -> Verdict:
-    """Whether coarse structure commits first, by the table of gaps: the least gap decides.
+    """Judge by the table of gaps whether coarse structure is decided first; the least decides.
 
     Parameters
     ----------
@@ -36,13 +38,13 @@ def judge_commitment_order(gaps: pd.DataFrame, *, claim: Claimed, seed: int) -> 
     """
     placed = gaps[(gaps["status"] == "ok") & ~gaps["control"].astype(bool)]
     if placed.empty:
-        reasons = "; ".join(sorted({str(r) for r in gaps["because"] if r})) or "nothing was run"
-        return not_measured(claim, f"no coupling has both transitions: {reasons}")
+        reasons = "; ".join(sorted({str(r) for r in gaps["because"] if r})) or _NOTHING
+        return not_measured(claim, f"at no coupling are both transitions seen: {reasons}")
     against = placed[placed["high"] < 0]
     shown = placed if against.empty else against
     least = shown.iloc[int(np.argmin(shown["low"]))]
     value, low, high = (float(least[name]) for name in ("gap", "low", "high"))
-    held, told = int((placed["low"] > 0).sum()), len(placed)
+    held, couplings = int((placed["low"] > 0).sum()), len(placed)
     statistic = Measurement(
         name="least commitment gap",
         values=np.asarray(value),
@@ -53,13 +55,16 @@ def judge_commitment_order(gaps: pd.DataFrame, *, claim: Claimed, seed: int) -> 
         seed=seed,
     )
     if low > 0:
-        decision, because = "holds", f"at every coupling with both transitions ({told})"
+        decision = "holds"
+        because = f"the interval lies above 0 at all {couplings} couplings with both transitions"
     elif len(against):
-        decision, because = "fails", f"at {len(against)} of {told} couplings"
+        decision = "fails"
+        because = f"fine detail is decided first at {len(against)} of {couplings} couplings"
     else:
         decision = "abstains"
-        because = f"the interval lies above 0 at {held} of {told} couplings only"
-    worst = f"the least is {value:.3g} steps [{low:.3g}, {high:.3g}] at g = {least['g']:g}"
+        why = f"the interval lies above 0 at only {held} of {couplings} couplings"
+        because = no_verdict(why)
+    worst = f"the smallest gap is {value:.3g} steps [{low:.3g}, {high:.3g}] at g = {least['g']:g}"
     return Verdict(
         name=claim.name,
         claim=claim.says,
@@ -75,7 +80,7 @@ def judge_commitment_order(gaps: pd.DataFrame, *, claim: Claimed, seed: int) -> 
 def judge_internal_gap(
     table: pd.DataFrame, *, claim: Claimed, seed: int, level: float = 0.05
 ) -> Verdict:
-    """Whether the modes part without coupling, by the table of internal gaps at g = 0.
+    """Judge by the internal gaps at g = 0 whether modes retain unequal shares of their energy.
 
     Parameters
     ----------
@@ -92,32 +97,20 @@ def judge_internal_gap(
     blocks = table[table["layer"] > 0]
     read = blocks[blocks["status"] == "ok"]
     if read.empty:
-        reasons = "; ".join(sorted({str(r) for r in blocks["because"] if r})) or "nothing was read"
+        reasons = "; ".join(sorted({str(r) for r in blocks["because"] if r})) or _NOTHING
         return not_measured(claim, reasons)
     middle = (read["null_low"] + read["null_high"]) / 2
     distance = (read["log_gap"] - middle) / (read["null_high"] - read["null_low"])
-    # Many layers can share the smallest p value that the draws allow: the furthest is told.
+    # Many layers can share the smallest p value that the draws allow: report the furthest.
     tied = np.asarray(read["p_all"] <= read["p_all"].min())
     place = int(np.argmax(np.where(tied, distance.abs(), -1.0)))
     best, side = read.iloc[place], float(distance.iloc[place])
     value, p = float(best["log_gap"]), float(best["p_all"])
     because = (
-        f"p = {p:.3g} over {len(read)} layers, the furthest is layer {int(best['layer'])}: log "
-        f"ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
+        f"p = {p:.3g} over {len(read)} layers; layer {int(best['layer'])} is furthest from its "
+        f"null: log ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
     )
-    seen = distance[read["p_all"] <= level]
-    above, below = int((seen > 0).sum()), int((seen < 0).sum())
-    if above and below:
-        decision = "abstains"
-        because += f"; {above} layers lie above their null and {below} below: no one answer"
-    elif p <= level:
-        decision = "holds" if side > 0 else "fails"
-        because += f"; {len(seen)} layers beyond it in all"
-    else:
-        decision = "abstains"
-        detectable = float(np.median(read["detectable"]))
-        because += f"; a log ratio of {detectable:.2g} would have been seen at a single layer"
-    because += _given(table, level)
+    decision, why = _sides(read, distance, side, level)
     return Verdict(
         name=claim.name,
         claim=claim.says,
@@ -143,16 +136,33 @@ def judge_internal_gap(
         interval=Interval(
             low=float(best["low"]), high=float(best["high"]), level=0.95, method="jackknife"
         ),
-        decision=decision,  # type: ignore[arg-type]
-        because=because,
+        decision=decision,
+        because=f"{because}{_latents(table, level)}; {why}",
     )
 
 
-def _given(table: pd.DataFrame, level: float) -> str:
-    """What the latents show before any block, in words."""
+def _sides(
+    read: pd.DataFrame, distance: pd.Series[float], side: float, level: float
+) -> tuple[Decision, str]:
+    """Decide by the side of their null on which the layers lie, and say why."""
+    seen = distance[read["p_all"] <= level]
+    above, below = int((seen > 0).sum()), int((seen < 0).sum())
+    if above and below:
+        return "abstains", no_verdict(f"{above} layers lie above their null and {below} below")
+    if len(seen):
+        return "holds" if side > 0 else "fails", f"{len(seen)} layers lie beyond their null"
+    detectable = float(np.median(read["detectable"]))
+    return "abstains", no_verdict(
+        f"no layer differs from its null; at a single layer a log ratio of {detectable:.2g} would "
+        "have been detected"
+    )
+
+
+def _latents(table: pd.DataFrame, level: float) -> str:
+    """Return in words what the latents show before any block."""
     rows = table[(table["layer"] == 0) & (table["status"] == "ok")]
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    told = "already beyond its null" if row["p_all"] <= level else "inside its null"
-    return f". The latents themselves, before any block: {row['log_gap']:.3g}, {told}"
+    side = "already beyond" if row["p_all"] <= level else "inside"
+    return f"; the latents before any block: {row['log_gap']:.3g}, {side} their null"

@@ -17,7 +17,7 @@ _BECAUSE = Column("because", "why there is no number; empty where there is one")
 
 COMMITMENT = {
     "agreement": Table(
-        purpose="how alike two replicas end, by the step at which they were let go",
+        purpose="how similar the replicas are, by the step at which coupling ended",
         keys=("label", "g", "control", "measure", "step"),
         columns=(
             _LABEL,

@@ -64,7 +64,7 @@ def _rising(time: CommitmentTime) -> CommitmentTime:
     return replace(
         time,
         status="no transition",
-        because=f"the agreement falls, by {-time.amplitude:.3g}: longer coupling parts the pairs",
+        because=f"the agreement falls by {-time.amplitude:.3g} the longer a pair is coupled",
         midpoint=nan,
         interval=(nan, nan),
     )

@@ -1,4 +1,4 @@
-"""The sections of the flow: can depth be forecast as one, what ends it, does it turn."""
+"""Sections about the flow: forecasts of layers, cost of the last layers, rotation."""
 
 import math
 
@@ -27,10 +27,10 @@ def flow_section(source: Source) -> str:
     if not any(name in source.tables for name in _TABLES):
         return missing(_why(source, "adequacy", ADEQUACY.name))
     return (
-        "<p>A drift is a rule that says, from where a token’s output is now, where it goes next. "
-        "It is fitted on half of the prompts and judged on the other half. Total variation is the "
-        "share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 has "
-        "nothing in common with the model. A flow is worth its name where its curve lies below "
+        "<p>A drift is a rule that predicts the next change of a token’s output from its present "
+        "value. It is fitted on half of the prompts and judged on the other half. Total variation "
+        "is the share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 "
+        "has nothing in common with the model. The flow is useful where its curve lies below "
         "“nothing moves”.</p>"
         + _forecasts(source)
         + _kinds(source)
@@ -81,11 +81,12 @@ def _forecasts(source: Source) -> str:
     labels = [label for label, _, _ in flow_figures.FORECASTS.values()]
     entries = [*zip(shapes, labels, strict=True), ("band", "interval of the flow"), *_SHADES]
     caption = (
-        "Total variation between the forecast and the model’s own output, median over tokens of "
-        "prompts the drift has not seen. Onward: started once, at the first state of the segment; "
-        "one layer ahead: started anew before every layer. Between flow and persistence lies what "
-        "the flow knows, between floor and flow what a better drift in the same coordinates could "
-        f"still gain.{_stopped(source)} {_tokens(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
+        "Total variation between the forecast and the output of the model, median over tokens of "
+        "prompts that the drift was not fitted on. Onward: started once, at the first state of the "
+        "segment; one layer ahead: restarted before every layer. The distance from persistence to "
+        "flow is the gain of the flow; the distance from flow to floor is what a better drift in "
+        f"the same coordinates could still gain.{_stopped(source)} "
+        f"{_tokens(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
     return (
         f'<figure>{key(entries)}<div class="pair">{panels}</div>'
@@ -96,7 +97,7 @@ def _forecasts(source: Source) -> str:
 def _stopped(source: Source) -> str:
     if flow_figures.forecast_parts(source, "onward", "flow"):
         return ""
-    return " The flow is not drawn: it gave no number (its verdict says why)."
+    return " The flow is not drawn, because it gave no number (its verdict gives the reason)."
 
 
 def _panel(horizon: str, picture: Picture | Unavailable) -> str:
@@ -117,7 +118,7 @@ def _kinds(source: Source) -> str:
     caption = (
         "Held-out error is that of the velocity on prompts left out of the fit, for each half, "
         "relative to zero drift (1: no better). Skill is 1 − TV / TV of persistence at the last "
-        "layer of the segment: 0 is standing still, 1 the model itself; in brackets its interval. "
+        "layer of the segment: 0 means no change, 1 is the model itself; in brackets its interval. "
         f"{held}{source.basis(ADEQUACY.name)}."
     )
     table = listing(shown, "skill by kind of drift")
@@ -158,18 +159,20 @@ def _overlay(source: Source) -> str:
     if isinstance(picture, Unavailable):
         return missing(picture)
     frame = source.tables["overlay"]
-    told = {name: _mean(column(frame, f"{name}_informative")) for name in ("budget", "restricted")}
+    shares = {
+        name: _mean(column(frame, f"{name}_informative")) for name in ("budget", "restricted")
+    }
     exceeded = sum(v for v in column(frame, "exceeded") if math.isfinite(v))
     writes = (
-        f"in {percent(told['budget'])} of token–layer pairs for the budget and "
-        if math.isfinite(told["budget"])
-        else "(the budget is not there: the writes of a block cannot be told apart) in "
+        f"in {percent(shares['budget'])} of token–layer pairs for the budget and in "
+        if math.isfinite(shares["budget"])
+        else "(the budget is missing, because the writes of a block cannot be separated) in "
     )
     caption = (
-        "How far each layer moves the output, median over tokens, beside what theory says it can "
-        "at most. Vacuous where above .99 (dotted): no total variation exceeds 1, so such a bound "
-        f"cannot fail. A bound says something {writes}{percent(told['restricted'])} for the "
-        f"restricted bound; exceeded {count(int(exceeded), 'time')}. "
+        "Change of the output in each layer, median over tokens, and the most that theory allows. "
+        "A bound above .99 (dotted) is vacuous: no total variation exceeds 1, so that it cannot "
+        f"fail. A bound is informative {writes}{percent(shares['restricted'])} for the "
+        f"restricted bound; it is exceeded {count(int(exceeded), 'time')}. "
         f"{_tokens(source, 'overlay')}{source.units(ADEQUACY.name)}; medians, without interval."
     )
     shapes = ("line", "rule linear_interpolation", "rule random_weights", "rule")
@@ -192,15 +195,15 @@ def _budget(source: Source) -> str:
     covered = _mean([float(e <= xi) for e, xi in pairs if math.isfinite(e + xi)])
     drawn = len(picture["data"][0]["x"])
     name = "rank correlation of forecast error and budget"
-    found = next((m for m in source.measurements if m.name == name), None)
-    ranked = f" Rank correlation {reading(found)}." if found is not None else ""
+    correlation = next((m for m in source.measurements if m.name == name), None)
+    ranked = f" Rank correlation {reading(correlation)}." if correlation is not None else ""
     caption = (
         "One dot per token: the budget Ξ, made from the sizes of its steps, against the worst "
         "error of its forecast. The theory expects large errors only where Ξ is large: dots on or "
         f"below the line are covered, {percent(covered)} of all.{ranked} Ξ has two constants, "
         f"fitted on half of the prompts. {_drawn(drawn, len(pairs))}, "
         f"{source.units(name, ADEQUACY.name)}; "
-        "single readings, without interval."
+        "single measurements, without interval."
     )
     entries = [("dot", "one token"), ("rule random_weights", "error = budget")]
     return figure("budget", picture, caption, key(entries))
@@ -221,15 +224,15 @@ def depth_loss_section(source: Source) -> str:
     free = flow_figures.free_layers(frame)
     most = max((v for v in column(frame, "removed") if math.isfinite(v)), default=math.nan)
     ended = (
-        f"The last {free:g} of {most:g} layers can go (dotted): up to there the upper end of the "
-        "rise is at most a hundredth of a nat. "
+        f"The last {free:g} of {most:g} layers can be removed (dotted): up to there the upper end "
+        "of the interval of the rise is at most a hundredth of a nat. "
         if math.isfinite(free)
         else ""
     )
     caption = (
-        "Mean loss of naming the right token when the output is read some layers early, less the "
-        "loss of the whole model; 0 means that the removed layers were not needed. Below: the "
-        f"mobility ‖J‖ at that layer, how much the output could still move. {ended}"
+        "Mean loss on the next token when the last layers are removed, minus the loss of the whole "
+        "model; 0 means that the removed layers were not needed. Below: the mobility ‖J‖ at that "
+        f"layer, which measures how much the output could still change. {ended}"
         f"{_tokens(source, 'depth_loss')}"
         f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
     )
@@ -250,7 +253,7 @@ def rotation_section(source: Source) -> str:
     frame = rotation_figures.rotation_rows(source)
     if isinstance(frame, Unavailable):
         return missing(frame)
-    told, silent = detected(frame), len(source.tables["rotation"]) - len(frame)
+    significant, silent = detected(frame), len(source.tables["rotation"]) - len(frame)
     named = (word for word in words(frame, "interval_method") if word)
     methods = ", ".join(dict.fromkeys("BCa" if word == "bca" else word for word in named))
     planted = [v for v in column(frame, "planted_share") if math.isfinite(v)]
@@ -258,14 +261,15 @@ def rotation_section(source: Source) -> str:
     caption = (
         "R_norm of the central layers: 0 is pure transport, 1 pure rotation, and the verdict asks "
         "on which side of one half their mean lies. Filled dots: rotation is detected "
-        f"(p < .05), in {sum(told)} of {count(len(told), 'layer')}. Two checks of the method: the "
-        f"diamond, a gradient field, should lie near 0, and the triangle, the same with rotation "
-        f"planted in it{share}, near that share. {count(silent, 'layer')} abstained. "
+        f"(p < .05), in {sum(significant)} of {count(len(significant), 'layer')}. Two checks of "
+        "the method: the diamond, a gradient field, should lie near 0, and the triangle, the same "
+        f"field with rotation planted in it{share}, near that share. "
+        f"{count(silent, 'layer')} abstained. "
         f"{_tokens(source, 'rotation')}{source.units(ROTATION.name)}; intervals: 95 %, "
         f"{methods or 'method not recorded'}, resampling prompts."
     )
     entries = [
-        ("disc", "share that turns; rotation detected"),
+        ("disc", "share that rotates; rotation detected"),
         ("hollow blue", "not detected"),
         ("diamond open", CONTROLS["gradient_control"][0]),
         ("triangle", CONTROLS["planted_control"][0]),
@@ -274,8 +278,8 @@ def rotation_section(source: Source) -> str:
     ]
     return (
         "<p>Motion down a slope can be written as the gradient of one function, a potential; "
-        "motion around a centre cannot. R_norm is the share of the motion, as far as it can be "
-        "forecast at all, that no potential explains.</p>"
+        "motion around a centre cannot. R_norm is the share of the predictable motion that no "
+        "potential explains.</p>"
         + figure("rotation", picture, caption, key(entries))
         + numbers(source, "rotation")
     )

@@ -44,11 +44,11 @@ def body_sections(source: Source) -> list[Section]:
         ("locking", "Locking", _locking(source)),
         ("depth", "Certainty along depth", _certainty(source)),
         ("heads", "Attention entropy of every head", _heads(source)),
-        ("curvature", "Does attention bring its points together?", _curvature(source)),
+        ("curvature", "Does attention bring its points closer together?", _curvature(source)),
         ("evolution", "Is the output path a descent?", _evolution(source)),
-        ("flow", "Can a flow forecast the layers?", flow_section(source)),
-        ("last-layers", "What are the last layers worth?", depth_loss_section(source)),
-        ("rotation", "Does the motion turn?", rotation_section(source)),
+        ("flow", "Can a flow predict the layers?", flow_section(source)),
+        ("last-layers", "How much do the last layers contribute?", depth_loss_section(source)),
+        ("rotation", "Does the motion rotate?", rotation_section(source)),
         *_sweeps(source),
         ("path", "One path on the simplex", _path(source)),
         ("jumps", "Jumps and segments", _jumps(source)),
@@ -72,15 +72,15 @@ def _map(source: Source) -> str:
     rest = data["left_out"]
     left_out = f" {count(rest, 'prompt')} more in tables/tokens.csv." if rest else ""
     caption = (
-        "Each cell is one token (column) read out at one layer (row): the word is the token the "
-        "model would predict there, the colour the chosen quantity. n = "
-        f"{count(len(data['prompts']), 'prompt')}, single readings without intervals; grey layer "
-        f"numbers: abstained.{left_out}"
+        "Each cell is a token (column) at a layer (row): the word is the token that the model "
+        "would predict there, the colour is the chosen quantity. n = "
+        f"{count(len(data['prompts']), 'prompt')}, single measurements without intervals; grey "
+        f"layer numbers: abstained.{left_out}"
     )
     return (
-        "<p>Mobility is how much the output can still move: it is low where the model has not "
-        "begun to decide and again where it has decided; the dark band between is where the "
-        "decision is taken.</p>"
+        "<p>Mobility measures how much the output can still change: it is low before the model "
+        "begins to decide and low again after it has decided. The dark band between is where the "
+        "decision is made.</p>"
         '<figure id="token-map"><div class="controls">'
         '<label>Prompt <select id="map-prompt"></select></label>'
         '<label>Colour <select id="map-quantity"></select></label>'
@@ -150,7 +150,7 @@ def _certainty(source: Source) -> str:
     entropy = figure(
         "entropy",
         depth_figures.entropy(source),
-        "Entropy of the output distribution read at each layer, median over tokens. "
+        "Entropy of the output distribution at each layer, median over tokens. "
         f"{grey}; {source.basis('entropy')}.",
     )
     agreement = figure(
@@ -160,7 +160,7 @@ def _certainty(source: Source) -> str:
         f"{grey}; {source.basis('agreement')}.",
     )
     depth = depth_figures.locking_depth(source)
-    caption = "First layer after which the top token never changes again, over all tokens read"
+    caption = "First layer after which the top token never changes again, over all tokens"
     frame = source.table("locking_depth", "count")
     total = "" if isinstance(frame, Unavailable) else f" (n = {sum(column(frame, 'count')):.0f})"
     histogram = figure("locking-depth", depth, f"{caption}{total}; shares, without interval.")
@@ -208,7 +208,7 @@ def _curvature(source: Source) -> str:
     frame = source.tables["curvature"]
     silent = words(frame, "status").count("abstained")
     mass = sorted(v for v in column(frame, "kept_mass") if v == v)
-    kept = f"; a row keeps {percent(mass[len(mass) // 2])} of its mass there" if mass else ""
+    kept = f"; {percent(mass[len(mass) // 2])} of the mass of a row lies there" if mass else ""
     caption = (
         "κ = 1 − W₁(rows) / distance(points), median over pairs of rows; dark is contraction, 0 "
         f"none. Rows are compared on the keys both see, renormalised{kept} (median over pairs of "
@@ -217,11 +217,11 @@ def _curvature(source: Source) -> str:
     )
     box = plot("curvature", measured, "curvature by layer and head of the model")
     return (
-        "<p>Each query spreads its attention over the keys. κ compares how far apart two queries’ "
-        "attention lies with how far apart the two points themselves are: 1 means both look at "
-        "the same place, 0 that attention keeps their distance, less that it drives them apart. "
-        "Permuting the keys keeps how much two rows overlap and breaks where they look: what "
-        "remains is contraction by overlap alone.</p>"
+        "<p>Each query spreads its attention over the keys. κ compares the distance between the "
+        "attention of two queries with the distance between their two points: 1 means that both "
+        "attend to the same place, 0 that attention does not change their distance, a negative "
+        "value that it moves them apart. Permuted keys preserve the overlap of two rows but not "
+        "where they attend: what remains is contraction by overlap alone.</p>"
         f'<figure>{key([("cross", "head that abstains")])}<div class="pair">'
         f"<div><h3>This model</h3>{box}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
         f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'curvature')}"
@@ -254,8 +254,8 @@ def _evolution(source: Source) -> str:
         "Share of tokens for which some step size makes the step a proximal one: the divergence "
         "from the final output falls by at least what the step cost, and the distance to it "
         "shrinks by as much as that fall demands (an evolution variational inequality). A "
-        "surrogate: on finitely many outcomes an exact descent may violate it too, so read it "
-        "beside its references. Abstained layers, and the last step, which satisfies it by "
+        "surrogate: on finitely many outcomes an exact descent may violate it too, so compare "
+        "it with its references. Abstained layers, and the last step, which satisfies it by "
         "construction, are left out; "
         f"{source.basis('EVI: share of steps')}."
     )
@@ -278,7 +278,7 @@ def _path(source: Source) -> str:
         where = f" of prompt {row['prompt']}, position {row['position']}"
     caption = (
         f"The output distribution{where}, from the embedding to the last layer, projected on its "
-        "two leading tokens and the sum of all others; one reading (n = 1), no interval."
+        "two leading tokens and the sum of all others; one measurement (n = 1), no interval."
     )
     return figure("path", simplex_figures.simplex_path(source), caption)
 

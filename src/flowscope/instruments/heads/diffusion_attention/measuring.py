@@ -36,7 +36,7 @@ def _probed(bench: HeadsBench) -> RegimeProbe:
         def listen(call: AttentionCall) -> None:
             depth = tap.anatomy.depth
             if not isinstance(depth, Chain):
-                raise UnsupportedModelError(f"This model has no heads to read: {depth.reason}.")
+                raise UnsupportedModelError(f"This model has no heads to measure: {depth.reason}.")
             if call.site.chain == depth.name:
                 probe.update(call)
 

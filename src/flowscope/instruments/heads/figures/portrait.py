@@ -36,22 +36,22 @@ _AXES = {"kernel": 4, "current": 4, "law": 3, "diffusion": 4, "magnetic": 4}
 
 _CHAINS = {
     "unmasked": (
-        "Unmasked chain: a walk may step from every token to every other, by the head’s own "
-        "scores. Where the model is causal it never uses half of these pairs itself, so this shows "
-        "the scores and not what the running model attends to."
+        "Unmasked chain: a walk may step from every token to every other token, by the scores of "
+        "the head. A causal model does not use half of these pairs, so that this shows the scores "
+        "and not what the running model attends to."
     ),
     "damped": (
         "Damped chain: the attention of the running model, mask included, but with probability "
-        "{damping} a step goes to a token drawn evenly. Without such jumps every walk under a "
+        "{damping} a step goes to a random token. Without such jumps every walk under a "
         "causal mask ends at the first token and stays there."
     ),
     "quasi-stationary": (
-        "Quasi-stationary chain: the attention of the running model, mask included, and the law of "
-        "a walk that has not yet ended at the first token. No step can be taken back, so this "
-        "chain has neither currents nor a label, and no arrows are drawn."
+        "Quasi-stationary chain: the attention of the running model, mask included, and the "
+        "distribution of a walk that has not yet ended at the first token. No step can be "
+        "reversed, so that this chain has neither currents nor a label, and no arrows are drawn."
     ),
 }
-_NO_CURRENTS = "no step of the quasi-stationary chain can be taken back, so it has no currents"
+_NO_CURRENTS = "no step of the quasi-stationary chain can be reversed, so that it has no currents"
 
 
 def chain_words(source: Source) -> str:

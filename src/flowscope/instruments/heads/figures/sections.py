@@ -38,24 +38,24 @@ _PANELS = {
     "facts": ("This head in numbers", ""),
     "law": (
         "Where the walk is",
-        "Share of the time a long walk spends at each token; dotted: all tokens alike.",
+        "Share of the time a long walk spends at each token; dotted: all tokens equally often.",
     ),
     "kernel": (
         "Where each token looks",
         "Row: the token the walk is at; column: the token it steps to.",
     ),
     "flows": (
-        "Which way it turns",
+        "Which way it circulates",
         f"The {ARROWS} strongest net flows between two tokens.",
     ),
     "diffusion": (
         "Diffusion map",
-        "Tokens lie near each other where walks from them soon cannot be told apart; "
-        "a larger dot is visited more often.",
+        "Two tokens are close if walks from them soon become indistinguishable; a larger dot is "
+        "visited more often.",
     ),
     "magnetic": (
         "Magnetic map",
-        "The angle around the centre is the place along the flow; each ring inwards is ten "
+        "The angle around the centre is the position along the flow; each ring inwards is ten "
         "times smaller, and tokens near the centre take hardly any part in it.",
     ),
 }
@@ -66,7 +66,7 @@ def geometry_sections(source: Source) -> list[Section]:
     data = geometry_data(source)
     return [
         ("irreversibility", "How irreversible is each head?", _maps(source, data)),
-        ("head", "Look at one head", _viewer(source, data)),
+        ("head", "Inspect a head", _viewer(source, data)),
         ("furthest", _furthest_heading(source), _furthest(source)),
         ("dials", "What the dials do", _dials(source)),
     ]
@@ -76,15 +76,16 @@ def _maps(source: Source, data: Data) -> str:
     if isinstance(data, Unavailable):
         return missing(data)
     caption = (
-        "One cell is one head, coloured by the chosen statistic on one scale for both maps; click "
-        "a cell, or walk with the arrow keys, to look at that head below. Beside: the same head of "
-        f"the same network with random weights. {source.basis('entropy_production')}."
+        "Each cell is a head, coloured by the chosen statistic; both maps have the same scale. "
+        "Click a cell, or use the arrow keys, to inspect that head below. Right: the same heads "
+        f"with random weights. {source.basis('entropy_production')}."
     )
     return (
-        "<p>Read as a walk from token to token, attention is in equilibrium when a film of the "
-        "walk could be run backwards and nobody would notice. Entropy production says how fast "
-        "one would notice. Each head carries a label: equilibrium, or a steady state that keeps "
-        "turning; undecided where the interval allows both.</p>"
+        "<p>Attention defines a random walk from token to token. It is in equilibrium if the walk "
+        "looks the same when it runs backwards. Entropy production is the rate at which the "
+        "difference between forwards and backwards can be noticed. Each head has a label: "
+        "equilibrium; a steady state, which circulates; or undecided, if the interval allows "
+        "both.</p>"
         f'<p class="chain">{html_text(chain_words(source))}</p>'
         '<figure id="head-maps"><div class="controls">'
         '<label>Colour <select id="maps-statistic"></select></label>'
@@ -122,7 +123,7 @@ def _viewer(source: Source, maps: Data) -> str:
     )
     sentence = "".join(f"<bdi>{html_text(token)}</bdi>" for token in data["tokens"])
     return (
-        f"<p>One sentence of {count(len(data['tokens']), 'token')}, one head: a single reading "
+        f"<p>One sentence of {count(len(data['tokens']), 'token')}, one head: a single measurement "
         f"without intervals.{limited}</p>"
         f'<blockquote class="sentence">{sentence}</blockquote>'
         f'<p class="chain">{html_text(chain_words(source))}</p>'
@@ -156,9 +157,9 @@ def _furthest(source: Source) -> str:
     odds = 1 / level if isinstance(level, float) and 0 < level < 1 else 20
     walk = f" The label is about a walk of {numeral(steps, 6)} steps." if steps else ""
     return (
-        "<p>Ranked by entropy production per step. Steps to tell: how long a walk must be watched "
-        f"until its direction in time can be told with odds of {odds:.3g} : 1, log {odds:.3g} over "
-        f"the entropy production.{walk}</p>{shown}"
+        "<p>Ranked by entropy production per step. Steps to tell: length of a walk after which its "
+        f"direction in time is known with odds of {odds:.3g} : 1 (log {odds:.3g} divided by the "
+        f"entropy production).{walk}</p>{shown}"
     )
 
 
@@ -175,17 +176,17 @@ def _dials(source: Source) -> str:
     bent = " The axis is logarithmic beyond ±0.01." if dial_axis(frame)[0] else ""
     caption = (
         "Change of the loss against the unchanged model on the same texts, with its interval, and "
-        "that of a random change of the logits of the same size: a dial that costs less than its "
-        f"random twin turns something the model hardly needs.{bent} "
+        "the same for a random change of the logits of equal size. If a dial costs less than its "
+        f"random control, the model hardly needs the part that it changes.{bent} "
         f"n = {numeral(prompts, 6)} prompts, {numeral(tokens, 6)} tokens; at most {MOST_DIALS} "
-        f"settings are drawn.{rest} Costs more, costs less: by the interval of the difference of "
-        "the two within prompts."
+        f"settings are drawn.{rest} “Costs more” and “costs less” are decided by the "
+        "interval of the difference of the two within prompts."
     )
     entries = [("disc", "the dial"), ("diamond random", "random change of equal size"),
                ("rule vacuous", "unchanged model")]  # fmt: skip
     return (
-        "<p>A dial turns one part of the scores up or down in the running model and leaves the "
-        "rest as it is.</p>"
+        "<p>A dial scales one part of the attention scores in the running model and leaves the "
+        "rest unchanged.</p>"
         + figure("dials", dials(source), caption, key(entries))
         + f'<div class="compact">{listing(shown, "loss by dial and setting")}</div>'
         + '<p class="source">Drawn from <a href="tables/dials.csv">tables/dials.csv</a>.</p>'
@@ -205,7 +206,7 @@ def identities_section(source: Source) -> str:
     heading = "".join(f'<th scope="col">{name}</th>' for name in names)
     return (
         "<p>Equalities that the source proves, checked on the scores of this model: the largest "
-        "error over all heads beside the bound that rounding allows.</p>"
+        "error over all heads, and the bound that rounding allows.</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="identities of the source">'
         f'<table class="listing claims"><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody>'
         "</table></div>"

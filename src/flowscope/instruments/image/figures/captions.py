@@ -66,16 +66,16 @@ def parity_caption(source: Source) -> Caption:
     outside = known(column(frame, "outside"))
     beyond = f"; at most {percent(max(outside))} of the values lie beyond the bins" * bool(outside)
     return Caption(
-        seen="How far apart the histograms of the ODE’s and the SDE’s values are at the same time, "
-        "both started from the same noise: total variation (share of the values that would have to "
-        "change their bin) and Kolmogorov–Smirnov (largest gap between the cumulated shares). "
-        f"{_above(whole)} Histograms pool all values: they cannot see structure between pixels, "
-        "and equal ones do not make equal images.",
-        null="The SDE against itself, with the same start and other noise (grey up to its "
-        "95\u00a0% line, dotted its median). Two finite samples are never 0 apart; this is how far "
-        "apart they are when nothing differs but the noise.",
-        against="Dots above the grey (filled) over a stretch of times. They may also say that the "
-        "steps are too few: the error of each sampler’s steps is part of the distance.",
+        seen="Distance between the histograms of ODE and SDE at the same time, both started from "
+        "the same noise: total variation (share of the values that would have to change their "
+        "bin) and Kolmogorov–Smirnov (largest gap between the cumulated shares). "
+        f"{_above(whole)} Histograms pool all values: they do not show structure between pixels, "
+        "and images with equal histograms may differ.",
+        null="The SDE against itself, with the same start and different noise (grey up to its "
+        "95\u00a0% line, dotted its median). The distance of two finite samples is never 0; this "
+        "is the distance that different noise alone gives.",
+        against="Filled dots above the grey over a range of times. They can also mean that there "
+        "are too few steps: the error of each sampler’s steps is part of the distance.",
         basis=f"{_images(frame)}; {_values(source)}{cut}{beyond}; {_grouped(source)}.",
     )
 
@@ -85,15 +85,15 @@ def _above(rows: pd.DataFrame) -> str:
     for name, title in {"tv": "total variation", "ks": "KS"}.items():
         if known(column(rows, name)):
             parts.append(f"{sum(above_null(rows, name))} of {len(rows)} times by {title}")
-    told = f"Above the 95\u00a0% line: {', '.join(parts)}; by chance it would be about 5\u00a0%."
-    return told if parts else ""
+    counts = f"Above the 95\u00a0% line: {', '.join(parts)}; by chance it would be about 5\u00a0%."
+    return counts if parts else ""
 
 
 def sample_caption(source: Source, strip: Strip) -> Caption:
     """Caption of the samples side by side."""
     return Caption(
-        seen="Each column starts from one noise: the ODE above, the SDE below.",
-        null="None: the two may differ in every image and still draw from one distribution.",
+        seen="Both images of a column start from the same noise: the ODE above, the SDE below.",
+        null="None: every pair may differ although both samplers draw from the same distribution.",
         against="One row that is visibly blurred, noisy or less varied than the other.",
         basis=_illustration(strip) + channels_shown(source, "samples"),
     )
@@ -106,8 +106,8 @@ def _illustration(strip: Strip) -> str:
         else ""
     )
     return (
-        "an illustration from which no number is read; values beyond [−1, 1] are cut, undefined "
-        f"ones are grey.{small}"
+        "an illustration, not a measurement; values beyond [−1, 1] are cut, undefined values are "
+        f"grey.{small}"
     )
 
 
@@ -118,13 +118,13 @@ def weak_error_caption(source: Source) -> Caption:
     methods = [word for word in dict.fromkeys(words(fits, "method")) if word]
     made = f"; intervals of slopes: {', '.join(methods)}" if methods else ""
     return Caption(
-        seen="How much the mean of an observable over the images moves when the steps double from "
-        "K to 2K, on logarithmic axes. If the error falls at first order it is halved each time: "
-        "slope −1 (grey line). Coloured lines: fitted slopes, through the middle of the resolved "
+        seen="Change of the mean of an observable over the images when the steps double from K to "
+        "2K, on logarithmic axes. If the error falls at first order it is halved each time: slope "
+        "−1 (grey line). Coloured lines: fitted slopes, through the middle of the resolved "
         "points.",
-        null="No difference: hollow points are not told from 0 by their interval. No slope is "
-        "fitted where too few are resolved.",
-        against="A slope whose interval does not hold −1. At few steps −1 is not yet reached: "
+        null="No difference: the interval of a hollow point contains 0. No slope is fitted where "
+        "too few points differ from 0.",
+        against="A slope whose interval does not contain −1. At few steps −1 is not yet reached: "
         "closed forms for a Gaussian give −1.09 from K = 25 to 200 and −1.014 from 200 to 1600.",
         basis=f"{_images(frame)}; {bootstrapped(source, 'I2', 'images')}{made}.",
     )
@@ -134,20 +134,20 @@ def smoothness_caption(source: Source) -> Caption:
     """Caption of the size of the steps."""
     paths = source.tables.get("paths", pd.DataFrame())
     return Caption(
-        seen="How far one reverse step moves a pixel (root mean square, mean over images). The "
-        "path of the ODE is smooth; that of the SDE is rough at every scale, so its steps are "
-        "larger and its path is longer the finer the steps are.",
-        null="For the SDE the squares of the steps add up to what its noise prescribes "
+        seen="Change of a pixel in each reverse step (root mean square, mean over images). The "
+        "path of the ODE is smooth. The path of the SDE is rough at every scale: its steps are "
+        "larger, and its path becomes longer as the steps become finer.",
+        null="For the SDE the squares of the steps add up to a sum that its noise sets "
         "(“expected” in the table below); for the ODE they go to 0.",
-        against="A quadratic variation far from the expected one: then the steps are not small, "
-        "or the noise is not what the schedule says.",
+        against="A quadratic variation far from the expected value: then the steps are not small, "
+        "or the noise does not follow the schedule.",
         basis=f"{_images(paths)}; {_STUDENT}.",
     )
 
 
 def rotation_caption(source: Source, frame: pd.DataFrame) -> Caption:
     """Caption of the rotation of the learned score."""
-    told = sum(detected(frame))
+    significant = sum(detected(frame))
     measured = source.setting("measured")
     where = measured.get("coordinates") if isinstance(measured, Mapping) else None
     planted = known(column(frame, "planted_share"))
@@ -159,14 +159,14 @@ def rotation_caption(source: Source, frame: pd.DataFrame) -> Caption:
     ]
     methods = [word for word in dict.fromkeys(words(frame, "interval_method")) if word]
     return Caption(
-        seen="Share of the energy of the score that is the gradient of no function (R), "
-        f"cross-fitted, so that noise alone gives 0 and a value may fall below it. {told} of "
-        f"{len(frame)} times are told from 0 (p < .05, filled). Below: the part of the score’s "
-        "error that is a gradient, as a share of the same energy. Only this part moves the "
-        f"marginals. {NOT_COMPARABLE}",
-        null="The same reading of a field that is a gradient (open diamonds) should give 0, and "
-        f"with rotation planted in it (triangles) what was planted{share}. Where they do not, the "
-        "reading is not to be trusted.",
+        seen="Share of the energy of the score that rotates, that is, the gradient of no function "
+        "(R). It is cross-fitted: noise alone gives 0, and a value may fall below 0. At "
+        f"{significant} of {len(frame)} times it differs from 0 (p < .05, filled). Below: the part "
+        "of the score’s error that is a gradient, as a share of the same energy. Only this part "
+        f"moves the marginals. {NOT_COMPARABLE}",
+        null="The same measurement on a field that is a gradient (open diamonds) should give 0, "
+        f"and with rotation planted in it (triangles) the planted share{share}. Where they do not, "
+        "do not trust the measurement.",
         against="Against a gradient: dots above the open diamonds by more than their interval.",
         basis="; ".join([_images(frame), *parts, *([f"coordinates: {where}"] if where else []),
                          f"intervals: 95\u00a0%{', ' + ', '.join(methods) if methods else ''}"])
@@ -191,16 +191,16 @@ def information_caption(source: Source) -> Caption:
     beyond = (
         ""
         if since is None
-        else f" From log snr {numeral(since)} on it is below 0, which no entropy is: there the "
-        "prediction without a class is worse than the one with it by more than the class can "
-        "explain, and nothing is to be read from the curve."
+        else f" From log snr {numeral(since)} on it is below 0, which is impossible for an "
+        "entropy: there the prediction without a class is worse than the prediction with a class "
+        "by more than the class can explain. Ignore the curve there."
     )
     return Caption(
-        seen="What the noised image leaves open about its class, H(Y | x), in nats; below, how "
-        f"much of it is settled per unit of log snr. {said}{beyond}{exact}",
-        null="A flat curve: the state says nothing about the class, and the rate is 0.",
+        seen="Uncertainty about the class that remains given the noised image, H(Y | x), in nats; "
+        f"below, its decrease per unit of log snr. {said}{beyond}{exact}",
+        null="A flat curve: the state has no information about the class, and the rate is 0.",
         against="Against a window: a rate that is spread over all times.",
-        basis=f"{_images(frame)}; {bootstrapped(source, '', 'images')}; the window is read from "
+        basis=f"{_images(frame)}; {bootstrapped(source, '', 'images')}; the window is taken from "
         "the curve, without interval.",
     )
 
@@ -211,14 +211,14 @@ def uturn_caption(source: Source) -> Caption:
     read = bool(known(column(frame, "same_class")))
     exact = " Green, dashed: the closed form." if known(column(frame, "exact")) else ""
     share = (
-        "Above: share that comes back as the class it was."
+        "Above: share that returns as the same class."
         if read
-        else "Whether they come back as the class they were was not read."
+        else "Whether they return as the same class was not measured."
     )
     return Caption(
-        seen=f"Images are noised to the time on the axis and brought back by the sampler. {share} "
+        seen=f"Images are noised to the time on the axis and denoised by the sampler. {share} "
         "Correlation: between the image before and after, pixel by pixel, centred. To the right "
-        f"little noise is added and all is kept; to the left all is lost.{exact}",
+        f"little noise is added and the image survives; to the left it is lost.{exact}",
         null="Nothing is remembered: "
         + "the share is that of chance (dotted) and " * read
         + (
@@ -226,11 +226,11 @@ def uturn_caption(source: Source) -> Caption:
             if known(column(frame, "correlation_chance"))
             else "the correlation is 0."
         ),
-        against="Class and pixels lost at the same time: then the class is no coarser than the "
-        "image, and no time lies between the one being decided and the other."
+        against="Class and pixels are lost at the same time: then there is no time at which the "
+        "class is decided and the image is not."
         if read
-        else "A correlation of 0 at the right, where next to no noise is added: then the way back "
-        "does not undo the way there.",
+        else "A correlation of 0 at the right, where almost no noise is added: then denoising "
+        "does not undo the noise.",
         basis=f"{_images(frame)}; intervals: 95\u00a0%, Wilson’s for shares, Student’s for means.",
     )
 
@@ -239,8 +239,8 @@ def uturn_strip_caption(source: Source, strip: Strip) -> Caption:
     """Caption of the strip of U-turns."""
     return Caption(
         seen="First row: images before. Below: the same images noised to the log snr at the left "
-        "and brought back. Look for the row from which they are of another class.",
-        null="Rows that look as unlike the first as other images of the model.",
+        "and denoised again. Look for the row from which they are of another class.",
+        null="Rows that differ from the first as much as other images of the model do.",
         against="Against the curve above: images that change their class where it is near 1.",
         basis=_illustration(strip) + channels_shown(source, "uturn_strip"),
     )
@@ -259,15 +259,15 @@ def family_caption(source: Source) -> Caption:
         if steps in nearest:
             parts.append(f"total variation is least at {_won(nearest[steps])}")
         lines.append(f"With {numeral(steps, 6)} steps {', '.join(parts)}.")
-    unread = "" if accuracy else " Classes were not read, so there is no accuracy."
+    unread = "" if accuracy else " There is no accuracy, because there is no classifier."
     return Caption(
         seen="λ scales the noise of the sampler: 0 is the ODE, 1 the SDE. At equal steps every λ "
-        "costs the same. Accuracy: share of images read as the class that was asked for. Total "
+        "costs the same. Accuracy: share of images recognised as the requested class. Total "
         "variation: pixel histogram against that of the finest SDE run. "
         f"{' '.join(lines)}{unread}",
-        null="All λ alike: the family shares its marginals where the steps are small. Grey: total "
-        "variation of the SDE against itself with other noise, up to its 95\u00a0% line.",
-        against="Against a winner: intervals that meet those of other λ, as said above. Disjoint "
+        null="All λ are equal: they have the same marginals where the steps are small. Grey: total "
+        "variation of the SDE against itself with different noise, up to its 95\u00a0% line.",
+        against="Against a best λ: intervals that overlap those of other λ (see above). Disjoint "
         "intervals are stricter than a test of the difference.",
         basis=f"{_images(frame)}; accuracy: 95\u00a0% intervals of Wilson; total variation: "
         f"{_grouped(source)}.",
@@ -277,8 +277,8 @@ def family_caption(source: Source) -> Caption:
 def _won(best: Winner) -> str:
     reading = f"{numeral(best.value)} {bounds(best.low, best.high)}".strip()
     if not best.beside:
-        return f"λ = {best.lam:g} ({reading}, apart from all others)"
-    return f"λ = {best.lam:g} ({reading}, not apart from {_list(best.beside)})"
+        return f"λ = {best.lam:g} ({reading}, overlaps with no other λ)"
+    return f"λ = {best.lam:g} ({reading}, overlaps with {_list(best.beside)})"
 
 
 def _list(values: Sequence[float]) -> str:

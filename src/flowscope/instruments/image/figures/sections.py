@@ -66,13 +66,13 @@ def image_sections(source: Source) -> list[Section]:
         found.append(claims_section(image_claims(source)))
     return [
         *found,
-        ("parity", "Do the ODE and the SDE share their marginals?", _parity(source)),
+        ("parity", "Do ODE and SDE give the same distribution?", _parity(source)),
         ("samples", "Samples side by side", _samples(source)),
         ("order", "Does the error fall at first order?", _order(source)),
         ("smoothness", "How smooth are the paths?", _smoothness(source)),
-        ("rotation", "Does the learned score turn?", _rotation(source)),
+        ("rotation", "Does the learned score rotate?", _rotation(source)),
         ("information", "When does the image decide its class?", _information(source)),
-        ("uturn", "Noise it and come back", _uturn(source)),
+        ("uturn", "Add noise and remove it again", _uturn(source)),
         ("family", "From ODE to SDE at equal cost", _family(source)),
     ]
 
@@ -83,7 +83,7 @@ def _measured(source: Source) -> str:
         "probability flow) or along a noisy one (SDE); in theory both pass through the same "
         "distribution at every time. λ is the amount of noise: 0 for the ODE, 1 for the SDE.</p>"
         "<p>Time is shown as log snr, the logarithm of signal over noise: the noise is at the "
-        "left, the image at the right, and at 0 there is as much of one as of the other.</p>"
+        "left, the image at the right, and at 0 both have the same strength.</p>"
         f"{small_note(source, FEW_IMAGES)}{fact_list(image_facts(source))}"
     )
 
@@ -132,7 +132,7 @@ def _order(source: Source) -> str:
     if isinstance(frame, Unavailable):
         return _absent(source, frame, "weak_error_slope", "weak_error")
     panels = [_order_panel(source, name) for name in SAMPLERS]
-    entries = [("rule layer", "slope −1"), ("hollow", "hollow: not told from 0"),
+    entries = [("rule layer", "slope −1"), ("hollow", "hollow: interval contains 0"),
                ("rule grey", "fitted slope (in its colour)")]  # fmt: skip
     drawn = f"<figure>{key(entries)}{panel_grid(panels)}{weak_error_caption(source).html}</figure>"
     return (
@@ -180,8 +180,8 @@ def _smoothness(source: Source) -> str:
             f"<h3>The whole path</h3>{listing(shown, 'lengths of the paths')}"
             '<p class="source">Variation: sum of the steps. Tortuosity: that sum over the distance '
             "from start to end, 1 for a straight line. Quadratic variation: sum of the squared "
-            "steps; expected: what it tends to as the steps become small. In brackets intervals "
-            "over images.</p>"
+            "steps; expected: what it tends to as the steps become small. In brackets: "
+            "intervals over images.</p>"
         )
     return drawn + table + numbers(source, "smoothness") + numbers(source, "paths")
 
@@ -192,7 +192,7 @@ def _rotation(source: Source) -> str:
         lack = picture if isinstance(picture, Unavailable) else Unavailable("no number")
         return _absent(source, lack, "rotation") + numbers(source, "rotation")
     names = [label for label, *_ in CONTROLS.values()]
-    entries = [("disc", "share that turns (hollow: not told from 0)"),
+    entries = [("disc", "share that rotates (hollow: not significant)"),
                ("diamond open", names[0]), ("triangle", names[1])]  # fmt: skip
     if known(column(frame, "gradient_error")):
         entries.append(("square vermilion", "gradient part of the error (below)"))
@@ -217,7 +217,7 @@ def _exact_entry(source: Source, table: str) -> list[tuple[str, str]]:
 
 def _uturn(source: Source) -> str:
     picture = uturn_figure(source)
-    strip = "<h3>Images that came back</h3>" + _strip(
+    strip = "<h3>Images after noising and denoising</h3>" + _strip(
         source, uturn_strip(source), "uturn_strip", uturn_strip_caption
     )
     if isinstance(picture, Unavailable):

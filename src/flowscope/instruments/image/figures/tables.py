@@ -135,7 +135,7 @@ def window_of(frame: pd.DataFrame) -> Window | Unavailable:
     start, gained = kept[0][1], kept[0][1] - max(0.0, kept[-1][1])
     least, most = kept[0][3], kept[-1][4]
     if not gained > 0 or least <= most:
-        return Unavailable("the entropy does not fall beyond its interval: nothing was gained")
+        return Unavailable("the entropy does not fall by more than its interval")
     shares = [(start - entropy) / gained for _, entropy, *_ in kept]
     ends = [_crossing(kept, shares, share) for share in (_LEAST, _MOST)]
     (first, began), (last, ended) = ends

@@ -55,9 +55,9 @@ def replica_sections(source: Source) -> list[Section]:
     if source.study:
         found.append(claims_section(replica_claims(source)))
     found += [
-        ("agreement", "When do two replicas end alike?", _agreement(source)),
+        ("agreement", "When is it decided that two replicas end up the same?", _agreement(source)),
         ("scales", "Is coarse structure decided before fine detail?", _scales(source)),
-        ("gap", "The gap inside, by depth", _gap(source)),
+        ("gap", "The internal gap, by layer", _gap(source)),
         ("energies", "Energy of the modes over time", _energies(source)),
         ("strip", "Pairs of samples", _strip(source)),
     ]
@@ -72,12 +72,13 @@ def replica_sections(source: Source) -> list[Section]:
 def _measured(source: Source) -> str:
     return (
         "<p>Two images, A and B, are generated side by side from nearly the same noise. With "
-        "strength g each one’s attention also looks at the other: g = 0 leaves them alone, at g = "
-        "1 both count alike. Steps are counted from the noise (step 0) to the finished image.</p>"
-        "<p>First question: A and B are coupled up to some step, then let go. If they end alike, "
-        "what they share was decided before that step. Second question: A and B stay coupled to "
-        "the end, and their difference is followed inside the network, split into directions "
-        "that are strong at the start (leading modes) and weak ones (trailing modes).</p>"
+        "strength g each image also attends to the other: at g = 0 they are independent, at g = 1 "
+        "both have the same weight. Steps count from the noise (step 0) to the finished image.</p>"
+        "<p>First question: A and B are coupled up to some step and independent after it. If the "
+        "finished images are similar, what they share was decided before that step. Second "
+        "question: A and B stay coupled to the end, and their difference is measured inside the "
+        "network, split into directions that are strong at the start (leading modes) and weak at "
+        "the start (trailing modes).</p>"
         f"{small_note(source, FEW_PAIRS, ' of replicas')}{fact_list(replica_facts(source))}"
     )
 
@@ -163,7 +164,7 @@ def _gap(source: Source) -> str:
     return (
         f"<figure>{mark_key(every, entries)}"
         f"{plot('gap', whole, 'gap between trailing and leading modes by layer and coupling')}"
-        f"<h3>Each against its own null</h3>{key(inner)}{panel_grid(panels)}"
+        f"<h3>Each coupling against its null</h3>{key(inner)}{panel_grid(panels)}"
         f"{gap_caption(source).html}</figure>{numbers(source, 'internal_gap')}"
     )
 
@@ -173,7 +174,7 @@ def _gap_panel(source: Source, frame: pd.DataFrame, k: int, one: Series) -> str:
     if isinstance(picture, Unavailable):
         return f"<div><h3>{html_text(one.label)}</h3>{missing(picture)}</div>"
     steps = sorted({step for step in column(rows_of(frame, one), "step") if step == step})
-    where = f", read at step {numeral(steps[0], 6)}" if len(steps) == 1 else ""
+    where = f", measured at step {numeral(steps[0], 6)}" if len(steps) == 1 else ""
     box = plot(f"gap-{k}", picture, f"gap by layer with its null, {one.label}")
     return f"<div><h3>{html_text(one.label + where)}</h3>{box}</div>"
 
@@ -185,7 +186,7 @@ def _energies(source: Source) -> str:
     shown = default_layer(layers)
     pictures = [energy_figure(source, layer) for layer in layers]
     more = [("rule", "leading modes"), ("rule vacuous", "trailing modes, dotted"),
-            ("upright", "step where the gap above is read")]  # fmt: skip
+            ("upright", "step where the gap above is measured")]  # fmt: skip
     legend = mark_key(series_of(source, "energies"), more)
     options = [f"layer {layer:g}" for layer in layers]
     return (
@@ -201,10 +202,10 @@ def _strip(source: Source) -> str:
     if isinstance(strip, Unavailable):
         return missing(source.noted(strip, "strip"))
     return (
-        "<p>In each cell A stands above B. From left to right the two were kept together for "
-        "longer: look for the step from which they show the same thing, then for the step from "
-        "which even their details are the same. From top to bottom the coupling grows; the last "
-        "row is the control, where only the noise was shared.</p>"
+        "<p>Each cell shows A above B. From left to right the two were coupled for longer: look "
+        "for the step from which they show the same object, then for the step from which even "
+        "their details are the same. From top to bottom the coupling grows; the last row is the "
+        "control, where only the noise was shared.</p>"
         f"<figure>{strip_html(strip)}{strip_caption(strip).html}</figure>"
     )
 

@@ -54,9 +54,9 @@ def replica_claims(source: Source) -> str | Unavailable:
     rows = "".join(_claim(*row) for row in zip(*columns, answers, strict=True))
     table = "tables/synchronization_gap.csv"
     return (
-        "<p>Each line is one statement of the source (004) about a large diffusion transformer, "
-        "beside what this run measured on this model. Another model may well differ: “no” says "
-        f"that this one does, and by which number. Does it agree? {html_text(', '.join(parts))} "
+        "<p>Each row is a statement of the source (004) about a large diffusion transformer, "
+        "with what this run measured on this model. Another model may differ: “no” means that "
+        f"this model does. Does it agree? {html_text(', '.join(parts))} "
         f"(of {len(answers)}).</p>"
         '<div class="scroll" tabindex="0" role="region" aria-label="claims of the source">'
         '<table class="listing claims"><thead><tr><th scope="col">claim</th>'
