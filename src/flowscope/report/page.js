@@ -22,19 +22,18 @@
   };
 
   function drawPlots() {
-    const coarse = window.matchMedia("(pointer: coarse)").matches;
     const boxes = Array.from(document.querySelectorAll(".plot"));
-    for (const box of boxes) {
-      const picture = island(box.id.slice(5));
-      picture.layout.dragmode = coarse ? false : "zoom"; // on a touch screen a drag scrolls
-      Plotly.newPlot(box, picture.data, picture.layout, { responsive: true, displayModeBar: false });
-    }
-    const width = (value) => boxes.forEach((box) => Plotly.relayout(box, { width: value }));
+    for (const box of boxes) Plot.draw(box, island(box.id.slice(5)));
+    let folded = [];
     window.addEventListener("beforeprint", () => {
-      document.querySelectorAll("#manifest details").forEach((part) => { part.open = true; });
-      boxes.forEach((box) => Plotly.relayout(box, { width: box.closest(".pair") ? 320 : 660 }));
+      folded = Array.from(document.querySelectorAll("#manifest details:not([open]), .verdict details:not([open])"));
+      folded.forEach((part) => { part.open = true; });
+      boxes.forEach((box) => Plot.setWidth(box, box.closest(".pair") ? 320 : 660));
     });
-    window.addEventListener("afterprint", () => width(null));
+    window.addEventListener("afterprint", () => {
+      folded.forEach((part) => { part.open = false; });
+      boxes.forEach((box) => Plot.setWidth(box, 0));
+    });
   }
 
   function ramp(scale) {

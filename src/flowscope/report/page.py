@@ -9,8 +9,6 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from plotly.offline import get_plotlyjs
-
 from flowscope.records import Run, Unavailable
 from flowscope.records.files import remove_file, write_file
 from flowscope.records.verdict import Decision
@@ -24,6 +22,7 @@ from flowscope.report.verdict_cards import card, chip
 
 __all__ = ["render", "report_html"]
 
+_SCRIPTS = ("plot_axes.js", "plot_traces.js", "plot_frame.js", "plot.js", "page.js")
 _DECISIONS: tuple[Decision, ...] = ("holds", "fails", "abstains")
 
 
@@ -78,7 +77,7 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
 
 def _page(source: Source) -> str:
     style = _asset("page.css")
-    scripts = [_plotly(), _asset("page.js"), *map(_asset, source.page.scripts)]
+    scripts = [_asset(name) for name in (*_SCRIPTS, *source.page.scripts)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -106,12 +105,6 @@ def _page(source: Source) -> str:
         + "\n".join(f"<script>{script}</script>" for script in scripts)
         + "\n</body></html>\n"
     )
-
-
-@cache
-def _plotly() -> str:
-    # A browser turns line ends into \n before it hashes a script.
-    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 @cache
