@@ -45,6 +45,24 @@
     };
   }
 
+  // Black or white, whichever has the higher contrast (WCAG 2) to this ground.
+  function wordOn(shade) {
+    const [r, g, b] = shade.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000" : "#fff";
+  }
+
+  // The theme of the system, until the button is pressed; the choice lasts as long as the page is open.
+  function offerThemes() {
+    const button = document.getElementById("theme"), root = document.documentElement;
+    const system = window.matchMedia("(prefers-color-scheme: dark)");
+    const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+    const name = () => { button.textContent = dark() ? "Light theme" : "Dark theme"; };
+    button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
+    system.addEventListener("change", name);
+    button.hidden = false;
+    name();
+  }
+
   function drawMap(data) {
     const find = (name) => document.getElementById("map-" + name);
     const scroll = find("scroll");
@@ -95,9 +113,10 @@
       scroll.querySelectorAll("td").forEach((cell) => {
         const [i, j] = cell.dataset.at.split(",").map(Number);
         const value = values[i][j];
-        const [r, g, b] = value === null ? [238, 240, 241] : colour(value / quantity.top);
-        cell.style.backgroundColor = "rgb(" + r + "," + g + "," + b + ")";
-        cell.classList.toggle("dark", 0.299 * r + 0.587 * g + 0.114 * b < 140);
+        const shade = value === null ? null : colour(value / quantity.top);
+        cell.style.backgroundColor = shade ? "rgb(" + shade.join(",") + ")" : "";
+        cell.classList.toggle("void", !shade);
+        cell.classList.toggle("dark", shade !== null && wordOn(shade) === "#fff");
       });
     }
 
@@ -156,6 +175,7 @@
 
   const tokens = island("tokens");
   if (tokens) drawMap(tokens);
+  offerThemes();
   drawPlots();
-  window.flowscope = { island, make, numeral, ramp };
+  window.flowscope = { island, make, numeral, ramp, wordOn };
 }());

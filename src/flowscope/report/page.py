@@ -14,6 +14,7 @@ from flowscope.records.files import remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.canvas import png
+from flowscope.report.colours import theme_css
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, read_source
@@ -76,7 +77,7 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
 
 
 def _page(source: Source) -> str:
-    style = _asset("page.css")
+    style = theme_css() + _asset("page.css")
     scripts = [_asset(name) for name in (*_SCRIPTS, *source.page.scripts)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
@@ -94,7 +95,7 @@ def _page(source: Source) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light">'
+        '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light dark">'
         f"<title>{title}</title>\n<style>{style}</style></head>\n<body>"
         f'<a class="skip" href="#main">Skip to the verdicts</a>{_head(source)}'
         f'<div class="frame">{_contents(sections)}<main id="main">'
@@ -131,7 +132,8 @@ def _head(source: Source) -> str:
         for k, verdict in enumerate(source.verdicts)
     )
     return (
-        '<header class="top"><div><p class="eyebrow">flowscope · '
+        '<header class="top"><div><button class="theme" id="theme" hidden>Dark theme</button>'
+        '<p class="eyebrow">flowscope · '
         f"{html_text(source.page.kind)}</p>"
         f"<h1>{html_text(source.model)}</h1>"
         f'<p class="lead">{html_text(_summary(source))}</p>'
