@@ -234,8 +234,11 @@ def report(
     judge: Annotated[
         bool, typer.Option("--judge", help="Judge again from the tables first (default: no).")
     ] = False,
+    png: Annotated[
+        bool, typer.Option("--png", help="Write each figure as figures/NAME.png (default: no).")
+    ] = False,
 ) -> None:
-    """Write report.html and the figures of RUN again from its tables; no model is needed.
+    """Write report.html of RUN again from its tables; no model is needed.
 
     With --judge the verdicts are made again from the tables, by the rules of this version. The
     verdicts of an audit are made while it measures and stay as they are.
@@ -247,7 +250,7 @@ def report(
         result = opened(run)
         if judge:
             result.judge()
-        page = str(result.report())
+        page = str(result.report(png=png))
         return _Outcome(
             document={"report": page},
             show=lambda console: console.print(f"report: {escape(page)}", soft_wrap=True),

@@ -71,7 +71,8 @@ def mark_key(entries: Sequence[Drawn], more: Sequence[tuple[str, str]] = ()) -> 
         f'<li><svg class="swatch line-mark" viewBox="0 0 22 12" aria-hidden="true">'
         f'<path d="M0 6H22" style="stroke:{css_colour(one.colour)}" stroke-width="2"'
         f"{' stroke-dasharray=' + chr(34) + '4 2.5' + chr(34) if one.dash == 'dash' else ''}/>"
-        f'<path d="{_SHAPES[one.symbol]}" style="fill:{css_colour(one.colour)}"/></svg>{html_text(one.label)}</li>'
+        f'<path d="{_SHAPES[one.symbol]}" style="fill:{css_colour(one.colour)}"/></svg>'
+        f"{html_text(one.label)}</li>"
         for one in entries
     )
     rest = "".join(

@@ -173,6 +173,20 @@
     build();
   }
 
+  // A table of the page becomes a file: a link to the run folder leads nowhere when the page was sent.
+  document.querySelectorAll("a[data-table]").forEach((link) => {
+    link.addEventListener("click", (event) => {
+      const held = document.getElementById("table-" + link.dataset.table);
+      const address = URL.createObjectURL(new Blob([JSON.parse(held.textContent)], { type: "text/csv" }));
+      const offer = make("a", document.body);
+      Object.assign(offer, { href: address, download: link.dataset.table + ".csv", hidden: true });
+      offer.click();
+      offer.remove();
+      setTimeout(() => URL.revokeObjectURL(address), 1000);
+      event.preventDefault();
+    });
+  });
+
   const tokens = island("tokens");
   if (tokens) drawMap(tokens);
   offerThemes();

@@ -78,6 +78,8 @@ class Page:
         What a verdict counts, and what intervals are resampled over.
     counted
         Entry of the setting ``measured`` with the number of units where no verdict states it.
+    symbols
+        Symbols of the sections and their meaning, beside those that mean the same on every page.
     """
 
     kind: str
@@ -97,6 +99,7 @@ class Page:
     basis: str = ""
     units: str = "prompts"
     counted: str = ""
+    symbols: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def purposes(self) -> Mapping[str, str]:
