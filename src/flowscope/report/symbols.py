@@ -32,8 +32,9 @@ SYMBOLS: Mapping[str, str] = MappingProxyType(
 """Symbols that mean the same on every page; a page adds its own with ``Page.symbols``."""
 
 _PARTS = re.compile(r"(<script.*?</script>|<svg.*?</svg>|<[^>]*>)", re.DOTALL)
-_SILENT = frozenset(  # elements whose text gets no hint
-    ("a", "abbr", "button", "code", "h1", "h2", "h3", "h4", "label", "option", "select", "summary")
+_SILENT = frozenset(  # elements whose text gets no hint: links, controls, headings, keys, labels
+    ("a", "abbr", "button", "code", "h1", "h2", "h3", "h4", "label", "li", "option", "select")
+    + ("span", "summary")
 )
 _TAG = re.compile(r"<(/?)([a-z0-9]+)")
 
