@@ -33,8 +33,10 @@ SYMBOLS: Mapping[str, str] = MappingProxyType(
 
 _PARTS = re.compile(r"(<script.*?</script>|<svg.*?</svg>|<[^>]*>)", re.DOTALL)
 _SILENT = frozenset(  # elements whose text gets no hint: links, controls, headings, keys, labels
-    ("a", "abbr", "button", "code", "h1", "h2", "h3", "h4", "label", "li", "option", "select")
-    + ("span", "summary")
+    (
+        *("a", "abbr", "button", "code", "h1", "h2", "h3", "h4"),
+        *("label", "li", "option", "select", "span", "summary"),
+    )
 )
 _TAG = re.compile(r"<(/?)([a-z0-9]+)")
 
