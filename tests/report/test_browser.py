@@ -1,6 +1,7 @@
 """The page in a browser: it draws, it is silent, it asks nobody, and hostile text stays text."""
 
 import os
+import re
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from tests.instruments.heads.synthetic_geometry import LAYERS, SILENT, write_geo
 from flowscope.instruments.audit.page import PAGE
 from flowscope.instruments.heads.page import PAGE as HEADS
 from flowscope.report import report_html
+from flowscope.report.colours import contrast
 
 ARGUMENTS = [
     "--headless",
@@ -68,9 +70,7 @@ class Visit:
         self.page.on("dialog", self._dialog)
         self.page.on("request", lambda request: self._request(request.url, address))
         self.page.goto(address)
-        self.page.wait_for_function(
-            f"document.querySelectorAll('.plot .main-svg').length >= {plots}"
-        )
+        self.page.wait_for_function(f"document.querySelectorAll('.plot .chart').length >= {plots}")
 
     def _dialog(self, dialog):
         self.wrong.append(f"dialog: {dialog.message}")
@@ -91,7 +91,7 @@ def visit(browser, address):
 
 def test_every_figure_is_drawn(visit):
     for box in visit.page.locator(".plot").all():
-        assert box.locator(".main-svg").count() > 0, box.get_attribute("id")
+        assert box.locator(".chart").count() > 0, box.get_attribute("id")
         assert box.get_attribute("aria-label")
     assert visit.page.locator(".plot").count() == PLOTS
 
@@ -116,30 +116,147 @@ def test_the_hostile_token_is_shown_as_text(visit):
     assert "alert(3)" in visit.page.locator("h1").inner_text()
 
 
-def test_plotly_shows_markup_and_templates_as_text(visit):
-    drawn = visit.page.locator("#plot-path .scatterlayer text").all_text_contents()
+def pointed(page, mark):
+    """Move the pointer over a mark of a figure; return where it stands."""
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    mark.evaluate("(mark) => mark.ownerSVGElement.scrollIntoView({block: 'center'})")
+    page.wait_for_timeout(50)
+    place = mark.bounding_box()
+    middle = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    page.mouse.move(*middle)
+    page.wait_for_selector("#plot-tip", state="visible")
+    return middle
+
+
+def test_a_figure_shows_markup_and_templates_as_text(visit):
+    drawn = visit.page.locator("#plot-path text").all_text_contents()
     assert "“<b>%{a}</b>”" in drawn
-    box = visit.page.locator("#plot-path")
-    visit.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-    box.scroll_into_view_if_needed()
-    point = box.locator(".scatterlayer .trace").nth(1).locator("path.point").nth(20)
-    place = point.bounding_box()
-    visit.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
-    visit.page.wait_for_selector("#plot-path .hovertext")
-    shown = "".join(box.locator(".hovertext").all_text_contents())
+    traces = visit.page.locator("#plot-path .trace")
+    pointed(visit.page, traces.nth(1).locator("path.point").nth(20))
+    shown = visit.page.locator("#plot-tip").inner_text()
     assert "“<b>%{a}</b>” 0." in shown
     assert "layer 20" in shown
 
 
 def test_hover_over_a_figure_shows_the_numbers(visit):
-    visit.page.evaluate("document.getElementById('plot-variation').scrollIntoView()")
-    visit.page.evaluate(
-        "Plotly.Fx.hover(document.getElementById('plot-variation'),"
-        " [{curveNumber: 1, pointNumber: 0}])"
-    )
-    shown = "".join(visit.page.locator("#plot-variation .hoverlayer").all_text_contents())
+    pointed(visit.page, visit.page.locator("#plot-variation .point").first)
+    shown = visit.page.locator("#plot-tip").inner_text()
     assert "layer 1" in shown
     assert "3.35" in shown
+
+
+def test_the_points_of_a_figure_can_be_walked_with_the_keyboard(visit):
+    box, tip = visit.page.locator("#plot-entropy"), visit.page.locator("#plot-tip")
+    box.focus()
+    visit.page.wait_for_timeout(700)  # the page scrolls there
+    texts = []
+    for _ in range(3):
+        visit.page.keyboard.press("ArrowRight")
+        texts.append(tip.inner_text())
+    assert len(set(texts)) == 3
+    assert box.locator(".ring").count() == 1
+    visit.page.keyboard.press("Escape")
+    assert not tip.is_visible()
+
+
+def test_a_tap_shows_the_text_of_a_point(browser, address):
+    context = browser.new_context(viewport={"width": 400, "height": 900}, has_touch=True)
+    page = context.new_page()
+    page.goto(address)
+    mark = page.locator("#plot-variation .point").first
+    page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    mark.evaluate("(mark) => mark.ownerSVGElement.scrollIntoView({block: 'center'})")
+    place = mark.bounding_box()
+    page.touchscreen.tap(place["x"] + 6, place["y"] + 6)
+    page.wait_for_selector("#plot-tip", state="visible")
+    assert "layer 1" in page.locator("#plot-tip").inner_text()
+    context.close()
+
+
+def labels(page, name):
+    return page.locator(f"#plot-{name} .label").all_text_contents()
+
+
+def test_dragging_enlarges_a_part_and_a_double_click_shows_the_whole(visit):
+    page, before = visit.page, labels(visit.page, "variation")
+    x, y = pointed(page, page.locator("#plot-variation .point").nth(4))
+    page.mouse.down()
+    page.mouse.move(x + 90, y + 40, steps=4)
+    page.mouse.up()
+    assert labels(page, "variation") != before
+    page.mouse.dblclick(x + 30, y)
+    assert labels(page, "variation") == before
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 90, y, steps=4)
+    page.mouse.up()
+    page.locator("#plot-variation .whole").click()
+    assert labels(page, "variation") == before
+
+
+def test_a_figure_is_drawn_again_when_the_width_of_the_page_changes(visit):
+    wide = visit.page.locator("#plot-variation .chart").bounding_box()["width"]
+    visit.page.set_viewport_size({"width": 500, "height": 900})
+    visit.page.wait_for_function(
+        f"document.querySelector('#plot-variation .chart').clientWidth < {wide - 200}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("picture", "reason"),
+    [
+        ("{data: [{type: 'pie'}], layout: {}}", "the trace type “pie”"),
+        ("{data: [{x: [1], y: [1], fill: 'tonexty'}], layout: {}}", "the fill “tonexty”"),
+        ("{data: [{type: 'bar', orientation: 'h'}], layout: {}}", "horizontal bars"),
+        ("null", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(visit, picture, reason):
+    visit.page.evaluate(f"Plot.draw(document.getElementById('plot-variation'), {picture})")
+    assert reason in visit.page.locator("#plot-variation .missing").inner_text()
+    assert visit.page.locator("#plot-variation svg").count() == 0
+
+
+def colours(page):
+    """Ground and ink of the page, and those of all cells of the map."""
+    return page.evaluate(
+        """() => [document.body, ...document.querySelectorAll('#map-scroll td')].map((cell) => {
+            const style = getComputedStyle(cell);
+            return [style.backgroundColor, style.color];
+        })"""
+    )
+
+
+def as_hex(colour):
+    return "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", colour)[:3])
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_both_themes_have_contrast_and_a_button_between_them(browser, address, theme):
+    page = browser.new_page(color_scheme=theme)
+    page.goto(address)
+    for index in range(len(page.locator("#map-quantity option").all())):
+        page.select_option("#map-quantity", index=index)
+        shown = colours(page)
+        assert shown[0][0] == ("rgb(255, 255, 255)" if theme == "light" else "rgb(16, 23, 30)")
+        assert len(shown) > 100
+        assert min(contrast(as_hex(a), as_hex(b)) for a, b in shown) >= 4.5
+    page.locator("#theme").click()
+    assert colours(page)[0][0] == ("rgb(16, 23, 30)" if theme == "light" else "rgb(255, 255, 255)")
+    page.close()
+
+
+def test_a_table_can_be_downloaded_from_the_page_alone(browser, address, run, tmp_path):
+    alone = tmp_path / "mailed.html"
+    alone.write_bytes((run.folder / "report.html").read_bytes())
+    page = browser.new_page()
+    page.goto(alone.as_uri())
+    with page.expect_download() as download:
+        page.locator('a[data-table="layers"]').first.click()
+    assert download.value.suggested_filename == "layers.csv"
+    saved = download.value.path()
+    assert saved.read_bytes() == (run.folder / "tables" / "layers.csv").read_bytes()
+    page.close()
 
 
 def test_the_selectors_switch_prompt_and_quantity(visit):
@@ -189,7 +306,7 @@ def test_a_run_with_missing_tables_is_silent_too(browser, tmp_path):
     page.on("console", lambda message: wrong.append(message.text))
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(written(run, PAGE))
-    page.wait_for_selector("#plot-variation .main-svg")
+    page.wait_for_selector("#plot-variation .chart")
     page.close()
     assert wrong == []
 

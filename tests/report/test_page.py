@@ -1,5 +1,6 @@
 """The page as text: whole, safe, honest about what is missing, and the same every time."""
 
+import json
 import re
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from flowscope.errors import RecordError
 from flowscope.instruments.audit.page import PAGE
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.report import render, report_html
+from flowscope.report.downloads import MOST_BYTES
 from flowscope.report.escaping import html_text, script_hash
+from flowscope.report.symbols import explained
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 EVERY = (*PAGE.tables, *PAGE.study_tables)
@@ -68,7 +71,7 @@ def structure(page):
 
 
 def test_the_page_is_small_enough_to_send(page):
-    assert len(page.encode()) < 10_000_000
+    assert len(page.encode()) < 1_500_000
 
 
 def test_every_element_is_closed_and_every_identifier_is_used_once(structure):
@@ -84,7 +87,7 @@ def test_headings_are_a_tree(structure):
     assert all(after <= before + 1 for before, after in steps)
 
 
-def test_only_the_two_scripts_of_the_policy_can_run(page, structure):
+def test_only_the_scripts_of_the_policy_can_run(page, structure):
     policy = re.search(r"script-src ([^;]*);", page)[1].split()
     programs = [text for kind, text in structure.scripts if kind != "application/json"]
     assert [script_hash(text) for text in programs] == policy
@@ -97,10 +100,9 @@ def test_the_page_points_nowhere_but_to_itself_and_its_tables(structure):
 
 
 def test_hostile_text_is_text(page, structure):
-    beyond_plotly = page.replace(max(structure.scripts, key=lambda s: len(s[1]))[1], "")
-    assert HOSTILE not in beyond_plotly
-    assert "<!--" not in beyond_plotly
-    assert "onerror=alert" not in re.sub(r"<script.*?</script>", "", beyond_plotly, flags=re.S)
+    assert HOSTILE not in page
+    assert "<!--" not in page
+    assert "onerror=alert" not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
     assert "SmallLM-135M<script>alert(3)</script>" in structure.text
 
 
@@ -118,10 +120,38 @@ def test_each_verdict_is_shown_with_its_reason_and_its_numbers(run, structure):
     assert "0.2 [0.186, 0.214]" in structure.text  # the null, beside it
 
 
-def test_each_caption_says_how_many_and_by_which_method(structure):
-    assert (
-        "n = 32 prompts; intervals: 95\u00a0%, percentile bootstrap over prompts" in structure.text
-    )
+def test_each_caption_says_how_many_and_the_page_says_once_by_which_method(structure):
+    assert "interval of the median; n = 32 prompts." in structure.text
+    usual = "nothing else: 95\u00a0%, percentile bootstrap over prompts, B = 1000."
+    assert structure.text.count(usual) == 1
+    assert "; intervals: 95\u00a0%, percentile bootstrap over prompts" not in structure.text
+
+
+def test_small_tables_are_in_the_page_and_a_large_one_is_a_link(run, page):
+    for name in re.findall(r'<a href="tables/(\w+)\.csv"', page):
+        text = (run.folder / "tables" / f"{name}.csv").read_text()
+        held = re.search(rf'id="table-{name}">(.*?)</script>', page)
+        assert (held is not None) == (len(text.encode()) <= MOST_BYTES), name
+        assert held is None or json.loads(held[1]) == text
+        assert page.count(f'id="table-{name}"') <= 1
+
+
+def test_symbols_are_explained_once_a_section_outside_headings(page):
+    depth = re.search(r'<section id="verdicts".*?</section>', page, re.S)[0]
+    assert depth.count('<abbr title="total variation') <= 1
+    assert '<abbr title="relative variation' in page
+    assert not re.search(r"<(h[1-4]|a|summary)\b[^>]*>[^<]*<abbr", page)
+
+
+def test_symbols_match_whole_words_only():
+    assert explained("<p>TVs S̄ R̂</p>", {"R": "x"}).count("<abbr") == 1
+    assert explained("<script>TV</script><p>TV TV</p>", {}).count("<abbr") == 1
+
+
+def test_the_numbers_of_a_verdict_are_folded(run, page):
+    cards = re.findall(r'<article class="verdict.*?</article>', page, re.S)
+    assert len(cards) == len(run.read_verdicts())
+    assert all(re.search(r"<details><summary>.*?</summary>.*?<dl>", card, re.S) for card in cards)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -186,7 +216,8 @@ def test_a_caption_prefers_the_birth_certificate_of_its_own_measurement(tmp_path
     own = Measurement(name="entropy", values=[1.5], axes=("layer",), unit="nat", n=17,
                       estimator="median", dtype="float64", interval=made)  # fmt: skip
     run.write_measurements([own])
-    assert "n = 17 prompts; intervals: 90\u00a0%, BCa over prompts" in report_html(run, PAGE)
+    assert "n = 17 prompts; intervals: 90\u00a0%, " in (text := report_html(run, PAGE))
+    assert re.search("n = 17 prompts; intervals: 90\u00a0%, (<abbr[^>]*>)?BCa(</abbr>)? over", text)
 
 
 def test_a_verdict_without_key_interval_or_null_is_shown(tmp_path):
@@ -210,9 +241,28 @@ def test_a_damaged_table_is_refused(tmp_path):
         report_html(run, PAGE)
 
 
+def test_render_writes_the_page_alone_by_default(tmp_path):
+    run = write_run(tmp_path / "run")
+    assert render(run, PAGE) == (run.folder / "report.html",)
+    assert not (run.folder / "figures").exists()
+
+
+def test_render_draws_existing_pictures_again(tmp_path):
+    run = write_run(tmp_path / "run")
+    render(run, PAGE, with_png=True)
+    picture = run.folder / "figures" / "heads.png"
+    content = picture.read_bytes()
+    picture.write_bytes(b"older")
+    (run.folder / "figures" / "variation.png").unlink()
+    written = render(run, PAGE)
+    assert picture.read_bytes() == content
+    assert picture in written
+    assert not (run.folder / "figures" / "variation.png").exists()
+
+
 def test_render_writes_the_page_and_the_pictures(tmp_path):
     run = write_run(tmp_path / "run")
-    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
     names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert first[run.folder / "report.html"].decode() == report_html(run, PAGE)
@@ -223,7 +273,8 @@ def test_render_writes_the_page_and_the_pictures(tmp_path):
 
 def test_a_picture_whose_table_is_gone_does_not_stay(tmp_path):
     run = write_run(tmp_path / "run")
-    render(run, PAGE)
+    render(run, PAGE, with_png=True)
+    assert (run.folder / "figures" / "heads.png").exists()
     (run.folder / "tables" / "heads.csv").unlink()
     assert not any(path.name == "heads.png" for path in render(run, PAGE))
     assert not (run.folder / "figures" / "heads.png").exists()

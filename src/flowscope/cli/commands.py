@@ -270,9 +270,12 @@ def report(
     judge: Annotated[
         bool, typer.Option("--judge", help="Judge again from the tables first (default: no).")
     ] = False,
+    png: Annotated[
+        bool, typer.Option("--png", help="Write each figure as figures/NAME.png (default: no).")
+    ] = False,
     open_page: Open = False,
 ) -> None:
-    """Write report.html and the figures of RUN again from its tables; no model is needed.
+    """Write report.html of RUN again from its tables; no model is needed.
 
     With --judge the verdicts are made again from the tables, by the rules of this version. The
     verdicts of an audit are made while it measures and stay as they are.
@@ -284,7 +287,7 @@ def report(
         result = open_run(run)
         if judge:
             result.judge()
-        page = result.report()
+        page = result.report(png=png)
         return _Outcome(
             document={"report": str(page)},
             show=lambda console: console.print(f"report: {escape(str(page))}", soft_wrap=True),

@@ -130,8 +130,16 @@ class Result:
             missing = f"this run measured only {', '.join(self.only)}"
         return Unavailable(reasons.get(part or name, missing))
 
-    def report(self, folder: str | Path | None = None) -> Path:
-        """Write ``report.html`` and the figures; into a copy of the run when a folder is given."""
+    def report(self, folder: str | Path | None = None, *, png: bool = False) -> Path:
+        """Write ``report.html`` and return its path.
+
+        Parameters
+        ----------
+        folder
+            A new folder: the run is copied there first, and the page is written into the copy.
+        png
+            Whether each figure is also written as ``figures/NAME.png``.
+        """
         from flowscope.report import render
 
         run = self.run
@@ -142,7 +150,7 @@ class Result:
             shutil.copytree(run.folder, target, dirs_exist_ok=True)
             run = Run.open(target)
         instrument = self.instrument
-        render(run, instrument.resolve(instrument.page))
+        render(run, instrument.resolve(instrument.page), with_png=png)
         return run.folder / "report.html"
 
     def judge(self) -> tuple[Verdict, ...]:

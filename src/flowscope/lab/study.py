@@ -131,9 +131,9 @@ class Reproduction:
         """A table of claims is a result, whatever the verdicts are."""
         return False
 
-    def report(self, folder: str | Path | None = None) -> Path:
-        """Write ``report.html`` and the figures; into a copy of the run when a folder is given."""
-        return self.result.report(folder)
+    def report(self, folder: str | Path | None = None, *, png: bool = False) -> Path:
+        """Write ``report.html`` and return its path, as `flowscope.lab.Result.report` does."""
+        return self.result.report(folder, png=png)
 
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: the claims, what chance alone does, then the instrument's."""

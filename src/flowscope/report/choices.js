@@ -11,7 +11,7 @@
       const choice = window.flowscope.island("choices-" + name)[select.selectedIndex];
       const data = choice.whole ? choice.data : base.data.map((trace, k) => laid(trace, choice.data[k]));
       const layout = choice.whole ? choice.layout : laid(base.layout, choice.layout);
-      Plotly.react(box, data, laid(layout, { dragmode: box.layout.dragmode, width: box.layout.width }));
+      Plot.draw(box, { data, layout });
     });
     select.addEventListener("change", draw);
     if (!select.options[select.selectedIndex].defaultSelected) draw(); // a choice kept by the browser

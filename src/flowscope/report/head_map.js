@@ -1,7 +1,7 @@
 "use strict";
 // The maps over layers and heads: one picks a statistic to colour them by, and a head to look at.
 (function () {
-  const { island, make, numeral, ramp } = window.flowscope;
+  const { island, make, numeral, ramp, wordOn } = window.flowscope;
   const data = island("geometry");
   const space = "http://www.w3.org/2000/svg";
   const draw = (tag, parent, settings, text) => {
@@ -67,7 +67,7 @@
   }
 
   function shade(value) {
-    return value === null ? [238, 240, 241] : colour(share(value));
+    return value === null ? null : colour(share(value));
   }
 
   function facts(k, random) {
@@ -110,9 +110,9 @@
       transform: "translate(11," + half + ") rotate(-90)" }, "layer");
   }
 
-  function mark(svg, k, x, y, size, dark) {
+  function mark(svg, k, x, y, size, stroke) {
     const r = Math.min(size.across, size.down) / 2 - (size.across < 9 ? 1 : 2);
-    const stroke = dark ? "#ffffff" : "#17222d", tiny = Math.min(size.across, size.down) < 9; // then only crosses can be told apart
+    const tiny = Math.min(size.across, size.down) < 9; // then only crosses can be told apart
     const [cx, cy] = [x + size.across / 2, y + size.down / 2];
     if (data.crossed[k]) {
       draw("path", svg, { d: "M" + (cx - r) + " " + (cy - r) + "l" + 2 * r + " " + 2 * r + "m0 " + -2 * r +
@@ -138,10 +138,10 @@
     data.at.forEach(([layer, head], k) => {
       const x = size.left + data.heads.indexOf(head) * size.across;
       const y = size.top + data.layers.indexOf(layer) * size.down;
-      const [r, g, b] = shade(values[k]);
+      const ground = shade(values[k]);
       const cell = draw("rect", svg, { x: x + 0.5, y: y + 0.5, width: Math.max(size.across - 1, 1),
-        height: Math.max(size.down - 1, 1), fill: "rgb(" + r + "," + g + "," + b + ")", class: "cell", "data-k": k });
-      if (!random) mark(svg, k, x, y, size, 0.299 * r + 0.587 * g + 0.114 * b < 140);
+        height: Math.max(size.down - 1, 1), fill: ground ? "rgb(" + ground.join(",") + ")" : "var(--void)", class: "cell", "data-k": k });
+      if (!random) mark(svg, k, x, y, size, ground ? wordOn(ground) : "var(--ink)");
       if (k === heads.chosen) {
         draw("rect", svg, { x: x - 0.5, y: y - 0.5, width: size.across + 1, height: size.down + 1, class: "choice" });
       }

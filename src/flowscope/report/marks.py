@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from flowscope.report.colours import css_colour
 from flowscope.report.escaping import html_text
 
 __all__ = ["SYMBOLS", "Drawn", "Look", "mark_key", "spread"]
 
-_STOPS = ("#ef8f0a", "#e2622b", "#c93c52", "#9c2c72", "#6f2a8c", "#43208a", "#17112e")
+_STOPS = ("#cb7400", "#e2622b", "#c93c52", "#9c2c72", "#6f2a8c", "#43208a", "#17112e")
 _SHAPES = {
     "circle": "M7 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",
     "square": "M7.5 2.5h7v7h-7z",
@@ -68,9 +69,10 @@ def mark_key(entries: Sequence[Drawn], more: Sequence[tuple[str, str]] = ()) -> 
     """Key of a figure: a line with its mark for each series, then swatches as elsewhere."""
     drawn = "".join(
         f'<li><svg class="swatch line-mark" viewBox="0 0 22 12" aria-hidden="true">'
-        f'<path d="M0 6H22" stroke="{one.colour}" stroke-width="2"'
+        f'<path d="M0 6H22" style="stroke:{css_colour(one.colour)}" stroke-width="2"'
         f"{' stroke-dasharray=' + chr(34) + '4 2.5' + chr(34) if one.dash == 'dash' else ''}/>"
-        f'<path d="{_SHAPES[one.symbol]}" fill="{one.colour}"/></svg>{html_text(one.label)}</li>'
+        f'<path d="{_SHAPES[one.symbol]}" style="fill:{css_colour(one.colour)}"/></svg>'
+        f"{html_text(one.label)}</li>"
         for one in entries
     )
     rest = "".join(

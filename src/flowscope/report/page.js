@@ -22,19 +22,18 @@
   };
 
   function drawPlots() {
-    const coarse = window.matchMedia("(pointer: coarse)").matches;
     const boxes = Array.from(document.querySelectorAll(".plot"));
-    for (const box of boxes) {
-      const picture = island(box.id.slice(5));
-      picture.layout.dragmode = coarse ? false : "zoom"; // on a touch screen a drag scrolls
-      Plotly.newPlot(box, picture.data, picture.layout, { responsive: true, displayModeBar: false });
-    }
-    const width = (value) => boxes.forEach((box) => Plotly.relayout(box, { width: value }));
+    for (const box of boxes) Plot.draw(box, island(box.id.slice(5)));
+    let folded = [];
     window.addEventListener("beforeprint", () => {
-      document.querySelectorAll("#manifest details").forEach((part) => { part.open = true; });
-      boxes.forEach((box) => Plotly.relayout(box, { width: box.closest(".pair") ? 320 : 660 }));
+      folded = Array.from(document.querySelectorAll("#manifest details:not([open]), .verdict details:not([open])"));
+      folded.forEach((part) => { part.open = true; });
+      boxes.forEach((box) => Plot.setWidth(box, box.closest(".pair") ? 320 : 660));
     });
-    window.addEventListener("afterprint", () => width(null));
+    window.addEventListener("afterprint", () => {
+      folded.forEach((part) => { part.open = false; });
+      boxes.forEach((box) => Plot.setWidth(box, 0));
+    });
   }
 
   function ramp(scale) {
@@ -44,6 +43,24 @@
       const k = Math.min(Math.floor(at), stops.length - 2);
       return stops[k].map((low, c) => Math.round(low + (at - k) * (stops[k + 1][c] - low)));
     };
+  }
+
+  // Black or white, whichever has the higher contrast (WCAG 2) to this ground.
+  function wordOn(shade) {
+    const [r, g, b] = shade.map((c) => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > Math.sqrt(1.05 * 0.05) - 0.05 ? "#000" : "#fff";
+  }
+
+  // The theme of the system, until the button is pressed; the choice lasts as long as the page is open.
+  function offerThemes() {
+    const button = document.getElementById("theme"), root = document.documentElement;
+    const system = window.matchMedia("(prefers-color-scheme: dark)");
+    const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+    const name = () => { button.textContent = dark() ? "Light theme" : "Dark theme"; };
+    button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
+    system.addEventListener("change", name);
+    button.hidden = false;
+    name();
   }
 
   function drawMap(data) {
@@ -96,9 +113,10 @@
       scroll.querySelectorAll("td").forEach((cell) => {
         const [i, j] = cell.dataset.at.split(",").map(Number);
         const value = values[i][j];
-        const [r, g, b] = value === null ? [238, 240, 241] : colour(value / quantity.top);
-        cell.style.backgroundColor = "rgb(" + r + "," + g + "," + b + ")";
-        cell.classList.toggle("dark", 0.299 * r + 0.587 * g + 0.114 * b < 140);
+        const shade = value === null ? null : colour(value / quantity.top);
+        cell.style.backgroundColor = shade ? "rgb(" + shade.join(",") + ")" : "";
+        cell.classList.toggle("void", !shade);
+        cell.classList.toggle("dark", shade !== null && wordOn(shade) === "#fff");
       });
     }
 
@@ -155,8 +173,23 @@
     build();
   }
 
+  // A table of the page becomes a file: a link to the run folder leads nowhere when the page was sent.
+  document.querySelectorAll("a[data-table]").forEach((link) => {
+    link.addEventListener("click", (event) => {
+      const held = document.getElementById("table-" + link.dataset.table);
+      const address = URL.createObjectURL(new Blob([JSON.parse(held.textContent)], { type: "text/csv" }));
+      const offer = make("a", document.body);
+      Object.assign(offer, { href: address, download: link.dataset.table + ".csv", hidden: true });
+      offer.click();
+      offer.remove();
+      setTimeout(() => URL.revokeObjectURL(address), 1000);
+      event.preventDefault();
+    });
+  });
+
   const tokens = island("tokens");
   if (tokens) drawMap(tokens);
+  offerThemes();
   drawPlots();
-  window.flowscope = { island, make, numeral, ramp };
+  window.flowscope = { island, make, numeral, ramp, wordOn };
 }());

@@ -2,33 +2,36 @@
 
 Scripts are admitted by their sha256 in a content security policy, so even markup that slipped
 through the escaping could not run; data stand in JSON elements, which no browser executes.
-The bytes depend on the run folder and the versions of flowscope and plotly alone.
+The bytes depend on the run folder and the version of flowscope alone.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from plotly.offline import get_plotlyjs
-
 from flowscope.records import Run, Unavailable
-from flowscope.records.files import remove_file, write_file
+from flowscope.records.files import is_file, remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.canvas import png
+from flowscope.report.colours import theme_css
+from flowscope.report.downloads import embedded
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
+from flowscope.report.symbols import explained
 from flowscope.report.verdict_cards import card, chip
 
 __all__ = ["render", "report_html"]
 
+_SCRIPTS = ("plot_axes.js", "plot_traces.js", "plot_frame.js", "plot.js", "page.js")
 _DECISIONS: tuple[Decision, ...] = ("holds", "fails", "abstains")
 
 
 def report_html(run: Run, page: Page) -> str:
-    """Page of a run as text: self-contained, a few megabytes, most of them plotly.
+    """Page of a run as text: self-contained, well below a megabyte for most runs.
 
     Parameters
     ----------
@@ -45,11 +48,12 @@ def report_html(run: Run, page: Page) -> str:
     return _page(read_source(run, page))
 
 
-def render(run: Run, page: Page) -> tuple[Path, ...]:
-    """Write ``report.html`` and ``figures/*.png`` into the run folder; return their paths.
+def render(run: Run, page: Page, *, with_png: bool = False) -> tuple[Path, ...]:
+    """Write ``report.html`` and, on demand, ``figures/*.png``; return their paths.
 
-    Each file is replaced atomically. A picture whose table is not there is not written, and
-    one that an earlier report left is removed.
+    Each file is replaced atomically. Pictures that an earlier report wrote are drawn again, so
+    that they show the same tables as the page. A picture whose table is not there is not written,
+    and one that an earlier report left is removed.
 
     Parameters
     ----------
@@ -57,6 +61,8 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
         The run folder.
     page
         How a run of its instrument is shown.
+    with_png
+        Whether all pictures are drawn.
 
     Raises
     ------
@@ -66,7 +72,10 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
     source = read_source(run, page)
     contents = {run.folder / "report.html": _page(source).encode()}
     for name in page.pictures:
-        path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
+        path = run.folder / "figures" / f"{name}.png"
+        if not with_png and not is_file(path):
+            continue
+        drawn = png(source, name)
         if isinstance(drawn, Unavailable):
             remove_file(path)
         else:
@@ -77,8 +86,8 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
 
 
 def _page(source: Source) -> str:
-    style = _asset("page.css")
-    scripts = [_plotly(), _asset("page.js"), *map(_asset, source.page.scripts)]
+    style = theme_css() + _asset("page.css")
+    scripts = [_asset(name) for name in (*_SCRIPTS, *source.page.scripts)]
     policy = (
         f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -90,28 +99,24 @@ def _page(source: Source) -> str:
         ("not-measured", "Not measured", not_measured(source)),
         ("manifest", "Where this comes from", manifest_details(source.manifest)),
     ]
+    body = "\n".join(_section(section, source.page.symbols) for section in sections)
+    content, tables = embedded(body, source.texts)
     title = f"{html_text(source.model)} · {html_text(source.page.kind)} · flowscope"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="referrer" content="no-referrer"><meta name="color-scheme" content="light">'
+        '<meta name="referrer" content="no-referrer">'
+        '<meta name="color-scheme" content="light dark">'
         f"<title>{title}</title>\n<style>{style}</style></head>\n<body>"
         f'<a class="skip" href="#main">Skip to the verdicts</a>{_head(source)}'
         f'<div class="frame">{_contents(sections)}<main id="main">'
-        "<noscript><p class=missing>The figures need JavaScript; the same figures are PNG files "
-        "in the folder figures/ beside this page.</p></noscript>"
-        + "\n".join(_section(section) for section in sections)
-        + "</main></div>\n"
+        "<noscript><p class=missing>The figures need JavaScript. The command flowscope "
+        "report RUN --png writes them as PNG files.</p></noscript>"
+        f"{content}</main></div>\n{tables}\n"
         + "\n".join(f"<script>{script}</script>" for script in scripts)
         + "\n</body></html>\n"
     )
-
-
-@cache
-def _plotly() -> str:
-    # A browser turns line ends into \n before it hashes a script.
-    return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 @cache
@@ -139,7 +144,8 @@ def _head(source: Source) -> str:
         for k, verdict in enumerate(source.verdicts)
     )
     return (
-        '<header class="top"><div><p class="eyebrow">flowscope · '
+        '<header class="top"><div><button class="theme" id="theme" hidden>Dark theme</button>'
+        '<p class="eyebrow">flowscope · '
         f"{html_text(source.page.kind)}</p>"
         f"<h1>{html_text(source.model)}</h1>"
         f'<p class="lead">{html_text(_summary(source))}</p>'
@@ -168,7 +174,13 @@ def _verdicts(source: Source) -> str:
     if not source.verdicts:
         return '<p class="missing">Not shown: this run has written no verdicts.</p>'
     cards = enumerate(source.verdicts)
-    return "".join(card(verdict, f"verdict-{k}", source.page) for k, verdict in cards)
+    usual = source.usual_intervals
+    said = (
+        f'<p class="source">Intervals, where a caption says nothing else: {html_text(usual)}.</p>'
+        if usual
+        else ""
+    )
+    return said + "".join(card(verdict, f"verdict-{k}", source.page) for k, verdict in cards)
 
 
 def _contents(sections: list[Section]) -> str:
@@ -178,8 +190,9 @@ def _contents(sections: list[Section]) -> str:
     return f'<nav aria-label="sections"><ul>{links}</ul></nav>'
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, symbols: Mapping[str, str]) -> str:
     anchor, heading, content = section
+    content = explained(content, symbols)
     return (
         f'<section id="{anchor}" aria-labelledby="{anchor}-heading">'
         f'<h2 id="{anchor}-heading">{heading}</h2>{content}</section>'

@@ -6,7 +6,7 @@ changed since it was written is an error: nothing is shown from a damaged run.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -15,7 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
-from flowscope.records.files import is_file
+from flowscope.records.files import is_file, read_file
+from flowscope.report.downloads import MOST_BYTES
 from flowscope.report.spec import Page
 
 __all__ = ["Source", "column", "read_source", "words"]
@@ -31,6 +32,8 @@ class Source:
     measurements: tuple[Measurement, ...]
     tables: Mapping[str, pd.DataFrame]
     arrays: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """The tables that a page can hold as a whole, as CSV."""
 
     def table(self, name: str, *columns: str) -> pd.DataFrame | Unavailable:
         """Table of that name if it is there, has rows and these columns; else what is missing."""
@@ -102,18 +105,31 @@ class Source:
         what = self.page.units
         return f"n = {known} {what}" if known else f"the number of {what} was not recorded"
 
+    @property
+    def usual_intervals(self) -> str:
+        """How the intervals of the page were made where no caption says so; else empty."""
+        verdicts = (v for v in self.verdicts if v.name == self.page.basis)
+        made = next((v.statistic.interval for v in verdicts), None)
+        return _method(made) if isinstance(made, Interval) else ""
+
     def basis(self, *names: str) -> str:
-        """How many units stand behind a figure and how its intervals were made, in words."""
+        """How many units stand behind a figure, and how its intervals were made if unusually."""
         intervals = (m.interval for m in self._stated(*names))
         made = next((i for i in intervals if isinstance(i, Interval)), None)
         if made is None:
             return f"{self.units(*names)}; how the intervals were made was not recorded"
-        return f"{self.units(*names)}; intervals: {100 * made.level:g}\u00a0%, {made.method}"
+        method = _method(made)
+        said = "" if method == self.usual_intervals else f"; intervals: {method}"
+        return f"{self.units(*names)}{said}"
 
     def _stated(self, *names: str) -> list[Measurement]:
         own = [m for name in names for m in self.measurements if m.name == name]
         keys = (*names, self.page.basis)
         return own + [v.statistic for name in keys for v in self.verdicts if v.name == name]
+
+
+def _method(interval: Interval) -> str:
+    return f"{100 * interval.level:g}\u00a0%, {interval.method}"
 
 
 def _last_part(model: str) -> str:
@@ -138,8 +154,14 @@ def read_source(run: Run, page: Page) -> Source:
         verdicts=run.read_verdicts() if is_file(run.folder / "verdicts.json") else (),
         measurements=run.read_measurements() if is_file(run.folder / "measurements.json") else (),
         tables={name: run.read_table(name) for name in present},
+        texts=_texts(run, present),
         arrays={name: run.read_arrays(name) for name in run.arrays() if name in page.arrays},
     )
+
+
+def _texts(run: Run, names: Sequence[str]) -> dict[str, str]:
+    contents = {name: read_file(run.folder / "tables" / f"{name}.csv") for name in names}
+    return {name: csv.decode() for name, csv in contents.items() if len(csv) <= MOST_BYTES}
 
 
 def column(frame: pd.DataFrame, name: str) -> list[float]:

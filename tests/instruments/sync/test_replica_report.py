@@ -163,8 +163,7 @@ def test_only_the_scripts_of_the_policy_can_run_and_links_stay_here(page, struct
 
 
 def test_hostile_text_is_text(page, structure):
-    plotly = max(structure.scripts, key=lambda script: len(script[1]))[1]
-    assert HOSTILE not in page.replace(plotly, "")
+    assert HOSTILE not in page
     assert f"{SILENT}{HOSTILE}" in structure.text
     assert f"<option>{html_text(CLASSES[1])}" in page
 
@@ -508,7 +507,7 @@ def test_an_empty_run_of_replicas_is_a_page_that_says_so(tmp_path):
 
 def test_render_writes_the_pictures_of_replicas_and_no_others(tmp_path):
     run = write_replicas(tmp_path / "run", **SMALL)
-    first = {path: path.read_bytes() for path in render(run, PAGE)}
+    first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
     names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")

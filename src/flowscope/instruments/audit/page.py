@@ -60,5 +60,6 @@ PAGE = declared_page(
     withheld=_withheld,
     pictures=PICTURES,
     basis=VARIATION.name,
+    symbols={"τ": "temperature by which the logits are divided; 1: as the model is"},
 )
 """How a run of the depth audit is shown."""

@@ -33,5 +33,6 @@ PAGE = declared_page(
     pictures=IMAGE_PICTURES,
     basis=PARITY.name,
     counted="images",
+    symbols={"λ": "amount of noise on the way: 0 for the ODE, 1 for the SDE"},
 )
 """How a run about an image model is shown."""

@@ -32,5 +32,6 @@ PAGE = declared_page(
     pictures=REPLICA_PICTURES,
     basis=ORDER.name,
     counted="pairs",
+    symbols={"τ": "step at which a pair commits: the midpoint of a fitted sigmoid"},
 )
 """How a run of coupled replicas is shown."""

@@ -1,0 +1,36 @@
+"""Tables inside the page: they can be downloaded also where the run folder is not at hand."""
+
+import re
+from collections.abc import Mapping
+
+from flowscope.report.escaping import json_island
+
+__all__ = ["MOST_BYTES", "embedded"]
+
+MOST_BYTES = 100_000
+"""Size of a table beyond which the page links to its file in the run folder."""
+
+_LINK = re.compile(r'<a href="tables/(\w+)\.csv">')
+
+
+def embedded(content: str, texts: Mapping[str, str]) -> tuple[str, str]:
+    """HTML whose links offer the tables of the page for download, and the elements that hold them.
+
+    Parameters
+    ----------
+    content
+        HTML with links to ``tables/NAME.csv``.
+    texts
+        Tables as CSV, by their names. A link to another table stays as it is.
+    """
+    linked = dict.fromkeys(name for name in _LINK.findall(content) if name in texts)
+    held = "".join(
+        f'<script type="application/json" id="table-{name}">{json_island(texts[name])}</script>'
+        for name in linked
+    )
+    return _LINK.sub(lambda match: _link(match[1], texts), content), held
+
+
+def _link(name: str, texts: Mapping[str, str]) -> str:
+    offer = f' download="{name}.csv" data-table="{name}"' if name in texts else ""
+    return f'<a href="tables/{name}.csv"{offer}>'
