@@ -7,7 +7,7 @@ import pytest
 from tests.instruments.audit.synthetic import write_run
 from tests.instruments.tiny import tiny_runs
 
-from flowscope.lab.result import opened
+from flowscope.lab.result import open_run
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,7 +29,7 @@ def copied(tiny_run, tmp_path):
     """Result in a copy of the small run of an instrument, which a test may change."""
 
     def copy(name):
-        return opened(shutil.copytree(tiny_run(name).folder, tmp_path / name))
+        return open_run(shutil.copytree(tiny_run(name).folder, tmp_path / name))
 
     return copy
 

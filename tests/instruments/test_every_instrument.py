@@ -15,7 +15,7 @@ import flowscope
 from flowscope.errors import RecordError
 from flowscope.lab import engine
 from flowscope.lab.registry import instrument, instrument_names
-from flowscope.lab.result import opened
+from flowscope.lab.result import open_run
 from flowscope.records import Run
 from flowscope.records.documents import SCHEMA, sealed
 
@@ -309,7 +309,7 @@ def test_runs_of_two_instruments_are_not_compared(first, second, tiny_run):
 
 @every_instrument
 def test_an_opened_folder_gives_its_class_and_completes_its_tables(name, tiny_run):
-    result = opened(tiny_run(name).folder)
+    result = open_run(tiny_run(name).folder)
     assert type(result) is getattr(flowscope, name.capitalize())
     assert result.instrument is instrument(name)
     tables = result.tables
@@ -332,7 +332,7 @@ def test_a_run_of_version_one_without_a_command_is_known_by_its_tables(name, cop
     result = copied(name)
     resolved = {k: v for k, v in result.settings.items() if k != "command"}
     result.run.update_manifest(config_resolved=resolved)
-    assert opened(result.run.folder).instrument is instrument(name)
+    assert open_run(result.run.folder).instrument is instrument(name)
 
 
 @pytest.mark.parametrize("verb", ["report", "compare"])
@@ -356,4 +356,4 @@ def test_a_run_of_a_newer_schema_gets_a_sentence_that_says_what_to_do(copied):
     assert refused.exit_code == 1
     assert _words(refused.stderr).endswith("upgrade flowscope.")
     with pytest.raises(RecordError, match=f"made by schema {SCHEMA + 1}"):
-        opened(folder)
+        open_run(folder)

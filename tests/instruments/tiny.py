@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from flowscope.cli import app
 from flowscope.lab.registry import instrument
-from flowscope.lab.result import Result, opened
+from flowscope.lab.result import Result, open_run
 
 __all__ = ["SMALL", "TinyRun", "command", "shown", "tiny_options", "tiny_runs"]
 
@@ -71,7 +71,7 @@ class TinyRun:
     @property
     def result(self) -> Result:
         """The result, opened anew."""
-        return opened(self.folder)
+        return open_run(self.folder)
 
 
 def command(*arguments: object) -> Any:

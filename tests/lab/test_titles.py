@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from flowscope.lab.registry import instrument, instrument_names
-from flowscope.lab.result import opened
+from flowscope.lab.result import open_run
 from flowscope.records import Run
 from flowscope.report import report_html
 from flowscope.report.terminal import print_verdicts
@@ -19,7 +19,7 @@ CLAIMS = [claim for name in instrument_names() for claim in instrument(name).cla
 
 @pytest.fixture(params=sorted(path.parent.name for path in FOLDERS.glob("*/manifest.json")))
 def result(request):
-    return opened(FOLDERS / request.param)
+    return open_run(FOLDERS / request.param)
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
