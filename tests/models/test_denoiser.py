@@ -98,7 +98,7 @@ def test_a_learned_variance_has_no_prediction_of_samples():
 
 
 def test_a_model_without_a_schedule_asks_for_one(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"in memory and brings none\. Give scheduler="):
+    with pytest.raises(InvalidInputError, match=r"in memory and has no schedule\. Give scheduler="):
         of(dit())
     dit().save_pretrained(tmp_path / "alone")
     with pytest.raises(InvalidInputError, match="without a pipeline around it"):
@@ -121,7 +121,7 @@ def test_text_conditioned_models_are_sent_to_couple(name):
 
 def test_what_is_no_denoiser_is_refused():
     model, _ = models.READABLE["gpt2"]()
-    with pytest.raises(UnsupportedModelError, match="GPT2LMHeadModel is no denoiser of images"):
+    with pytest.raises(UnsupportedModelError, match="GPT2LMHeadModel is not a denoiser of images"):
         of(model, scheduler=diffusers.DDPMScheduler())
 
 

@@ -122,7 +122,7 @@ def test_pairs_of_zero_leave_the_curvature_out(tokenizer, tmp_path):
     )
     verdict = next(v for v in found.verdicts if v.name == "P3")
     assert verdict.decision == "abstains"
-    assert "no pair of rows" in verdict.because
+    assert "curvature_pairs is 0" in verdict.because
     assert not {"curvature", "curvature_response", "evi"} & set(found.run.tables())
     assert found.report().is_file()
 
@@ -198,7 +198,7 @@ def test_heads_without_enough_pairs_or_with_a_sink_abstain():
     assert table["status"].tolist() == ["ok", "abstained", "abstained"]
     assert "5 of 20 pairs" in table["because"][1]
     assert "15 too little mass" in table["because"][1]
-    assert "95% of its pairs both rows look at one and the same key" in table["because"][2]
+    assert "95% of its pairs both rows attend to the same key" in table["because"][2]
     assert table["kappa"].isna().tolist() == [False, True, True]
     assert table["random_weights"].isna().all()
 

@@ -41,9 +41,9 @@ def test_the_interval_against_zero_decides(low, high, decision):
 @pytest.mark.parametrize(
     ("effect", "words"),
     [
-        ((0.1, 0.2), "geometry adds"),
-        ((-0.1, 0.1), "by their overlap alone"),
-        ((-0.2, -0.1), "less than their overlap"),
+        ((0.1, 0.2), "more than rows that only overlap"),
+        ((-0.1, 0.1), "as much as rows that only overlap"),
+        ((-0.2, -0.1), "less than rows that only overlap"),
     ],
 )
 def test_a_contraction_says_what_of_it_is_overlap(effect, words):
@@ -62,4 +62,7 @@ def test_one_prompt_cannot_decide():
 def test_heads_that_say_nothing_make_the_verdict_abstain():
     silent = Measurement.abstained("κ", "every head is a sink")
     verdict = judged(silent, silent, None)
-    assert (verdict.decision, verdict.because) == ("abstains", "every head is a sink")
+    assert (verdict.decision, verdict.because) == (
+        "abstains",
+        "no verdict, because every head is a sink",
+    )

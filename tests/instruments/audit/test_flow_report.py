@@ -151,7 +151,8 @@ def test_bounds_are_those_of_the_table_and_the_share_that_says_something_is_told
     assert picture["layout"]["shapes"][-1]["y0"] == 0.99
     text = flow_section(source)
     assert (
-        "in 2\u00a0% of token–layer pairs for the budget and 94\u00a0% for the restricted" in text
+        "in 2\u00a0% of token–layer pairs for the budget and in 94\u00a0% for the restricted"
+        in text
     )
     assert "exceeded 0 times" in text
 
@@ -165,7 +166,7 @@ def test_without_writes_the_budget_of_a_layer_is_not_drawn(source):
     frame = source.tables["overlay"].assign(budget=np.nan, budget_informative=np.nan)
     bare = with_tables(source, overlay=frame)
     assert len(flow_figures.overlay(bare)["data"]) == len(flow_figures.BOUNDS) - 1
-    assert "the writes of a block cannot be told apart" in flow_section(bare)
+    assert "the writes of a block cannot be separated" in flow_section(bare)
 
 
 def test_the_budget_is_thinned_and_covers_what_the_caption_says(source):
@@ -198,7 +199,7 @@ def test_the_last_free_layer_is_marked(source):
     table = source.tables["depth_loss"]
     np.testing.assert_allclose(curves["y"], table["increase"])
     np.testing.assert_allclose(curves["y2"], table["mobility"])
-    assert f"The last {FREE} of {LAYERS} layers can go" in depth_loss_section(source)
+    assert f"The last {FREE} of {LAYERS} layers can be removed" in depth_loss_section(source)
 
 
 @pytest.mark.parametrize(("free", "said"), [(0, "none can go"), (1, "the last one can go")])
@@ -257,7 +258,7 @@ def test_an_abstained_section_is_one_sentence_with_the_verdict_s_reason(source, 
 def test_two_verdicts_with_two_reasons_lend_none_to_a_table(source):
     lack = Unavailable("nothing there")
     one, two = (verdicts(True)[k] for k in (1, 4))
-    other = type(two)(**{**vars(two), "because": "another"})
+    other = type(two)(**{**vars(two), "statistic": Measurement.abstained("none", "another")})
     apart = replace(source, verdicts=(one, other), measurements=(), tables={})
     assert apart.withheld(lack, "P1", "P4") == lack
     assert apart.withheld(lack, "P1").reason == one.because

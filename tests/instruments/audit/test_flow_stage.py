@@ -72,7 +72,7 @@ def test_a_gate_that_fails_silences_both(tmp_path):
     for verdict in audit.verdicts:
         if verdict.name in ("P1", "P4"):
             assert verdict.decision == "abstains"
-            assert "no segment passed P0" in verdict.because
+            assert "no segment of layers passed P0 Smoothness" in verdict.because
 
 
 def test_no_positions_leave_both_out(tmp_path):

@@ -42,7 +42,7 @@ def test_a_gentle_segment_passes_and_jumps_abstain():
     )
     assert verdict.decision == "holds"
     assert "layers 2–29" in verdict.because
-    assert "abstained on layer 1, layer 30" in verdict.because
+    assert "not judged: layer 1, layer 30" in verdict.because
     assert verdict.effect == pytest.approx(0.03 - 0.2)
     assert verdict.interval.low == pytest.approx(0.027 - 0.2)
     assert verdict.statistic.interval.low == pytest.approx(0.027)
@@ -51,13 +51,13 @@ def test_a_gentle_segment_passes_and_jumps_abstain():
 def test_a_rough_path_fails_with_its_figure():
     verdict = _judged(_segment(1, 12, 0.16))
     assert verdict.decision == "fails"
-    assert "0.16 > 0.15" in verdict.because
+    assert "0.16, above the limit 0.15" in verdict.because
 
 
 def test_lost_mass_fails_whatever_the_variation():
     verdict = _judged(_segment(1, 12, 0.01, residual=1e-6))
     assert verdict.decision == "fails"
-    assert "mass residual 1e-06" in verdict.because
+    assert "miss a sum of 1 by 1e-06" in verdict.because
 
 
 def test_nothing_but_jumps_abstains():
@@ -121,7 +121,10 @@ def test_one_prompt_cannot_decide_locking():
 def test_what_was_not_measured_abstains_in_words():
     verdict = not_measured(CLAIM, "the model pools")
     assert (verdict.name, verdict.claim) == ("C", "what is judged")
-    assert (verdict.decision, verdict.because) == ("abstains", "the model pools")
+    assert (verdict.decision, verdict.because) == (
+        "abstains",
+        "no verdict, because the model pools",
+    )
 
 
 def test_path_length_of_a_segment_is_the_sum_of_its_steps():

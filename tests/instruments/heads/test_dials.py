@@ -207,7 +207,7 @@ def test_random_changes_have_the_norm_of_the_dial_on_the_bundled_model():
     [
         ({"kind": "torsion", "value": 0.0}, "kind must be one of .*got 'torsion'"),
         ({"kind": "square", "value": 0.0}, r"square takes a pair \(a, b\)"),
-        ({"kind": "flux", "value": (0.0, 1.0)}, "every other one number"),
+        ({"kind": "flux", "value": (0.0, 1.0)}, "every other dial a number"),
     ],
 )
 def test_dials_that_are_none_are_refused(options, words):

@@ -93,7 +93,7 @@ def test_the_page_is_about_heads_and_not_about_depth(structure, page):
         "Do its identities hold?",
         "Verdicts",
         "How irreversible is each head?",
-        "Look at one head",
+        "Inspect a head",
         "Ten heads furthest from equilibrium",
         "What the dials do",
         "Not measured",
@@ -236,7 +236,7 @@ def test_tokens_that_occur_twice_carry_their_position(source):
 
 @pytest.mark.parametrize(
     ("chain", "says"),
-    [("unmasked", "never uses half of these pairs"), ("damped", "probability 0.01 a step"),
+    [("unmasked", "does not use half of these pairs"), ("damped", "probability 0.01 a step"),
      ("quasi-stationary", "no arrows are drawn")],
 )  # fmt: skip
 def test_the_chain_is_said_in_words(tmp_path, chain, says):

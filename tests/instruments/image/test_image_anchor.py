@@ -156,4 +156,4 @@ def test_a_wrong_score_is_seen(tmp_path):
     first = found.rotation.iloc[0]
     assert first["gradient_error_low"] > 0.001
     assert first["normalised"] < 0.01
-    assert found.uturn.reason.startswith("it was switched off")
+    assert found.uturn.reason.startswith("the measurement is switched off")

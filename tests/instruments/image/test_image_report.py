@@ -142,13 +142,13 @@ def test_the_page_is_about_an_image_model_in_the_asked_order(structure, page):
         "Verdicts",
         "What was measured",
         "What the source says, what we measure",
-        "Do the ODE and the SDE share their marginals?",
+        "Do ODE and SDE give the same distribution?",
         "Samples side by side",
         "Does the error fall at first order?",
         "How smooth are the paths?",
-        "Does the learned score turn?",
+        "Does the learned score rotate?",
         "When does the image decide its class?",
-        "Noise it and come back",
+        "Add noise and remove it again",
         "From ODE to SDE at equal cost",
         "Not measured",
         "Where this comes from",
@@ -163,7 +163,7 @@ def test_head_and_body_say_what_was_measured(structure, bare_page):
     assert "small run" not in structure.text.lower()
     text = Structure(bare_page).text
     assert "This is a small run (96 images): intervals are wide." in text
-    assert "96 images; below 512, an effect that is not seen may well be there." in text
+    assert "96 images; with fewer than 512, real effects can remain undetected." in text
 
 
 def test_every_element_is_closed_and_every_identifier_is_used_once(structure, bare_page):
@@ -227,8 +227,8 @@ def test_the_caption_of_parity_says_its_basis_null_and_what_it_cannot_see(source
     said, table = parity_caption(source), source.tables["parity"]
     beyond = int((table["tv"] > table["tv_null_high"]).sum())
     assert f"{beyond} of {STEPS} times by total variation" in said.seen
-    assert "cannot see structure between pixels" in said.seen
-    assert "with the same start and other noise" in said.null
+    assert "do not show structure between pixels" in said.seen
+    assert "with the same start and different noise" in said.null
     assert f"n = {IMAGES} images; pixels in {BINS} bins" in said.basis
 
 
@@ -369,7 +369,7 @@ def test_the_window_is_where_the_middle_four_fifths_are_gained(source):
 @pytest.mark.parametrize("change", [{"entropy": 0.5}, {"low": 0.0, "high": 1.0}])
 def test_no_window_where_nothing_is_gained_beyond_the_interval(source, change):
     table = source.tables["information"].assign(**change)
-    assert "does not fall beyond its interval" in window_of(table).reason
+    assert "does not fall by more than its interval" in window_of(table).reason
     own = changed(source, information=table)
     assert not any(s["type"] == "rect" for s in information_figure(own)["layout"]["shapes"])
     assert "No window is marked" in information_caption(own).seen
@@ -391,8 +391,8 @@ def test_classes_that_were_not_read_leave_no_empty_panel(bare, bare_page):
     for picture in (uturn_figure(own), family_figure(own)):
         assert "yaxis2" not in drawable(picture)["layout"]
     text = Structure(bare_page).text
-    assert "Whether they come back as the class they were was not read" in text
-    assert "Classes were not read, so there is no accuracy." in text
+    assert "Whether they return as the same class was not measured" in text
+    assert "There is no accuracy, because there is no classifier." in text
     assert "closed form" not in re.search(r'id="information".*?</section>', bare_page, re.S)[0]
 
 
@@ -425,7 +425,9 @@ def test_the_caption_says_who_wins_at_each_number_of_steps(source):
     said = family_caption(source).seen
     for steps in COUNTS:
         assert f"With {steps} steps accuracy is best at λ = " in said
-    assert "total variation is least at λ = 0 (0.03 [0.027, 0.033], apart from all others)" in said
+    assert (
+        "total variation is least at λ = 0 (0.03 [0.027, 0.033], overlaps with no other λ)" in said
+    )
 
 
 def test_strips_hold_the_images(source, page):

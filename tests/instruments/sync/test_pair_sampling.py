@@ -220,7 +220,7 @@ def test_the_listener_is_told_each_step_before_it_runs(denoiser):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"labels": torch.tensor([1, 2, 1, 0])}, "one label; pair 1 has 2 and 0"),
+        ({"labels": torch.tensor([1, 2, 1, 0])}, "same label; pair 1 has 2 and 0"),
         ({"labels": torch.tensor([1, 1, 1])}, "an even number; got 3"),
         ({"labels": torch.tensor([3, 3])}, r"between 0 and 2 \(class 0 … class 2\); got \[3\]"),
         ({"labels": torch.tensor([-1, -1])}, r"between 0 and 2.*got \[-1\]"),

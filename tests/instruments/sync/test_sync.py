@@ -245,7 +245,7 @@ def test_damaged_weights_are_refused(tmp_path):
 
 
 def test_a_model_of_text_is_no_denoiser():
-    with pytest.raises(UnsupportedModelError, match="no denoiser of images"):
+    with pytest.raises(UnsupportedModelError, match="not a denoiser of images"):
         fs.sync(fs.load(torch.nn.Linear(2, 2)), scheduler=diffusers.DDPMScheduler())
 
 

@@ -43,7 +43,7 @@ def test_coarse_before_fine_holds_when_the_least_gap_is_above_zero():
     assert (found.name, found.decision) == ("C", "holds")
     assert found.effect == 2.0
     assert (found.interval.low, found.interval.high) == (0.5, 3.0)
-    assert "at every coupling with both transitions (2)" in found.because
+    assert "at all 2 couplings with both transitions" in found.because
     assert "at g = 0.2" in found.because
     assert found.statistic.n == 8
     assert found.statistic.seed == 3
@@ -62,7 +62,7 @@ def test_coarse_before_fine_fails_at_the_coupling_that_says_otherwise():
 def test_coarse_before_fine_abstains_when_an_interval_holds_zero():
     found = order((5.0, 3.0, 7.0), (1.0, -1.0, 3.0))
     assert found.decision == "abstains"
-    assert "lies above 0 at 1 of 2 couplings only" in found.because
+    assert "lies above 0 at only 1 of 2 couplings" in found.because
 
 
 def test_without_transitions_the_reasons_are_told():
@@ -98,8 +98,8 @@ def test_the_internal_gap_is_decided_by_the_furthest_layer(values, p_all, decisi
     found = judge_internal_gap(layers(values, p_all), claim=CLAIM, seed=0)
     assert (found.name, found.decision) == ("C", decision)
     assert found.effect == values[1]
-    assert "over 3 layers, the furthest is layer 2" in found.because
-    assert ("0.7 would have been seen" in found.because) == (decision == "abstains")
+    assert "over 3 layers; layer 2 is furthest" in found.because
+    assert ("0.7 would have been detected" in found.because) == (decision == "abstains")
     assert isinstance(found.null, Measurement)
     assert float(found.null.values) == 0.0
 
@@ -110,7 +110,7 @@ def test_of_layers_with_the_same_p_value_the_furthest_is_told():
     assert (found.decision, found.effect) == ("fails", -2.0)
     found = judge_internal_gap(layers([0.8, 2.0, 1.0], [0.005] * 3), claim=CLAIM, seed=0)
     assert (found.decision, found.effect) == ("holds", 2.0)
-    assert "3 layers beyond it in all" in found.because
+    assert "3 layers lie beyond their null" in found.because
 
 
 def test_layers_on_both_sides_of_the_null_give_no_answer():
@@ -125,7 +125,7 @@ def test_the_latents_are_told_and_do_not_decide():
         pd.concat([given, layers([0.1, 0.2], [0.5, 0.6])]), claim=CLAIM, seed=0
     )
     assert found.decision == "abstains"
-    assert found.because.endswith("before any block: 3, already beyond its null")
+    assert "before any block: 3, already beyond their null; no verdict, because" in found.because
 
 
 def modes(predicted, measured):

@@ -301,7 +301,7 @@ def test_signs_are_kept_apart_and_the_latents_are_told(said):
     found = said(internal_gap=given)
     assert found["agrees"]["depth"] == "yes"
     assert "2.00, beyond their null" in found["measured"]["depth"]
-    assert "already beyond its null" in found["measured"]["gap without coupling"]
+    assert "already beyond their null" in found["measured"]["gap without coupling"]
 
 
 def test_layers_that_abstained_tell_nothing(said):

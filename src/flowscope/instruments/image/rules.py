@@ -119,7 +119,7 @@ def judge_order(slopes: pd.DataFrame, *, claim: Claimed, observable: str, seed: 
     decision: Decision = "holds"
     why = f"all intervals lie within {_NEAR} of −1"
     if len(off):
-        decision, why = "fails", f"{' and '.join(off['sampler'])} lies outside {_NEAR} of −1"
+        decision, why = "fails", f"not within {_NEAR} of −1: {' and '.join(off['sampler'])}"
     elif len(near) < len(read):
         decision = "abstains"
         why = no_verdict(f"an interval reaches further than {_NEAR} from −1")
