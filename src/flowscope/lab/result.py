@@ -17,7 +17,7 @@ from flowscope.lab.registry import instrument_of
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.records.verdict_text import verdict_label, verdict_line
 
-__all__ = ["Result", "Tables", "open_run", "plain_rows"]
+__all__ = ["Result", "Tables", "open_run", "opened", "plain_rows"]
 
 
 class Tables(Mapping[str, pd.DataFrame]):
@@ -220,6 +220,10 @@ def open_run(folder: str | Path) -> Result:
     instrument = instrument_of(run)
     result: Result = instrument.resolve(instrument.result)(run=run)
     return result
+
+
+opened = open_run
+"""The earlier name of `open_run`."""
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
