@@ -9,9 +9,10 @@ import pytest
 from flowscope.instruments.sync.claims import GAP, ORDER
 from flowscope.instruments.sync.rules import judge_commitment_order, judge_internal_gap
 from flowscope.instruments.sync.synchronization_gap.statements import sync_statement_table
+from flowscope.lab.claim import CLAIMS_TABLE
 from flowscope.records import Manifest, Run, Unavailable
 
-COLUMNS = ["item", "where", "says", "measured", "agrees", "rule"]
+COLUMNS = list(CLAIMS_TABLE.schema)
 ITEMS = {
     "speciation time", "plateau", "shared-noise control", "coarse before fine",
     "lag under strong coupling", "gap without coupling", "depth", "inversion", "collapse",
