@@ -20,7 +20,7 @@ from flowscope.lab.writing import RunWriter, default_folder, manifest_of
 from flowscope.records import (
     Measurement,
     Run,
-    ShardKey,
+    Shards,
     Unavailable,
     Verdict,
     library_versions,
@@ -132,16 +132,16 @@ class Bench(Generic[S, C]):
         """Sha256 of what decides the shards of the stage that is running."""
         return self._fingerprint
 
+    @property
+    def shards(self) -> Shards:
+        """Shards of the stage that is running."""
+        return Shards(run=self.records, fingerprint=self._fingerprint)
+
     def shard(
         self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
         """Arrays of a finished piece; made and written if the folder does not have them yet."""
-        key = ShardKey(name=name, fingerprint=self._fingerprint)
-        shard = self.records.find_shard(key)
-        if shard is None:
-            self.records.write_shard(key, make(), {})
-            shard = self.records.read_shard(key)
-        return dict(shard.arrays)
+        return self.shards.arrays(name, make)
 
     def once(self, name: str, make: Callable[[], Value]) -> Value:
         """Value that several stages share; the stage that asks first makes it."""

@@ -51,7 +51,7 @@ from flowscope.levers import couple
 from flowscope.models.denoiser import Denoiser
 from flowscope.probes import Arrays
 from flowscope.probes.block_callable import live_block
-from flowscope.records import Run, ShardKey, Unavailable
+from flowscope.records import Shards, Unavailable
 from flowscope.replica import (
     Propagator,
     leading_eigenvalue,
@@ -154,8 +154,8 @@ class Propagation:
         The model, in float32 or float64, and what was asked for.
     readings
         For each coupling, 0 among them, what `ModeReading` read.
-    run, fingerprint
-        Where shards are kept, and of what.
+    shards
+        Where finished steps are written.
     advance
         Told each block that is done; `work` says how many there are.
     """
@@ -165,12 +165,11 @@ class Propagation:
         denoiser: Denoiser,
         config: SyncConfig,
         readings: Mapping[float, Arrays],
-        run: Run,
-        fingerprint: str,
+        shards: Shards,
         advance: Callable[[int], None],
     ) -> None:
         self._denoiser, self._config, self._readings = denoiser, config, readings
-        self._run, self._fingerprint, self._advance = run, fingerprint, advance
+        self._shards, self._advance = shards, advance
         self._states = min(config.propagation_states, config.pairs)
         self._couplings = (0.0, *(g for g in config.couplings if g))
         self._basis: ModeBasis | None = None
@@ -221,26 +220,24 @@ class Propagation:
             )
         return None
 
-    def _key(self, *parts: object) -> ShardKey:
+    def _name(self, *parts: object) -> str:
         # Settings that are not in the fingerprint are in the name.
         start = ("blocks", self._config.labels[0], f"b{self._config.band}")
-        name = "-".join(str(part) for part in (*start, *parts))
-        return ShardKey(name=name, fingerprint=self._fingerprint)
+        return "-".join(str(part) for part in (*start, *parts))
 
     def _named(self, g: float) -> Arrays:
         """Ranks of the modes, and how much of each is in the mode of that rank under coupling."""
-        key = self._key("modes", f"g{g:g}")
-        if (shard := self._run.find_shard(key)) is not None:
-            return dict(shard.arrays)
+        name = self._name("modes", f"g{g:g}")
+        return self._shards.arrays(name, lambda: self._overlaps(g), {"g": g})
+
+    def _overlaps(self, g: float) -> Arrays:
         free = self._free_basis()
         other = free if g == 0 else self._made_basis(g)
         shared = [
             inner_product(a.double(), b.double()).square().cpu().numpy()
             for a, b in zip(free.modes, other.modes, strict=True)
         ]
-        arrays: Arrays = {"ranks": free.ranks, "overlap": np.stack(shared)}
-        self._run.write_shard(key, arrays, {"g": g})
-        return arrays
+        return {"ranks": free.ranks, "overlap": np.stack(shared)}
 
     def _free_basis(self) -> ModeBasis:
         if self._basis is None:
@@ -295,12 +292,13 @@ class Propagation:
         near = int(kept[np.abs(kept - step).argmin()])
         middle = step == self.steps[len(self.steps) // 2]
         kind = "eigenvalue" if middle else "gains"
-        key = self._key(f"n{self._states}", f"step{step}", f"near{near}", kind)
-        if (shard := self._run.find_shard(key)) is None:
-            arrays = self._measured(step, int(np.flatnonzero(kept == near)[0]), middle)
-            self._run.write_shard(key, arrays, {"step": step, "near": near})
-            shard = self._run.read_shard(key)
-        return StepResponse(step=step, near=near, **shard.arrays)
+        place = int(np.flatnonzero(kept == near)[0])
+        arrays = self._shards.arrays(
+            self._name(f"n{self._states}", f"step{step}", f"near{near}", kind),
+            lambda: self._measured(step, place, middle),
+            {"step": step, "near": near},
+        )
+        return StepResponse(step=step, near=near, **arrays)
 
     def _measured(self, step: int, place: int, middle: bool) -> Arrays:
         """Everything about one reverse step; ``place`` is that of the kept step next to it."""
