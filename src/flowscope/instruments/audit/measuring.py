@@ -20,7 +20,7 @@ from flowscope.instruments.audit.claims import (
     VARIATION,
 )
 from flowscope.instruments.audit.contraction_stage import ContractionStage
-from flowscope.instruments.audit.depth_pass import Measured, Sampling, measured
+from flowscope.instruments.audit.depth_pass import DepthReading, Measured, Sampling, measured
 from flowscope.instruments.audit.flow_stage import FlowStage
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.rotation_stage import RotationStage
@@ -31,7 +31,8 @@ from flowscope.lab.claim import Abstention, Claim
 from flowscope.models.loading import Loaded
 from flowscope.models.prompts import Prompts, batches_of
 from flowscope.models.twin import fresh_twin
-from flowscope.records import Run, Unavailable, Verdict
+from flowscope.probes import tap_pass
+from flowscope.records import Shards, Unavailable, Verdict
 
 __all__ = ["Depth", "contraction", "depth", "flow", "rotation"]
 
@@ -65,7 +66,7 @@ class Depth:
 def depth(bench: AuditBench) -> None:
     """Read every layer on every prompt, and the random-weights twin on a few."""
     subject, config = bench.subject, bench.config
-    reading = _read(bench, subject.loaded, subject.prompts, "measuring", bench.records)
+    reading = _read(bench, subject.loaded, subject.prompts, "measuring", bench.shards)
     layers = summary.layer_table(reading.depth, _counts(bench))
     if reading.space != "output":
         _hidden(bench, reading, layers)
@@ -153,17 +154,18 @@ def _counts(bench: AuditBench) -> Counts:
 
 
 def _read(
-    bench: AuditBench, loaded: Loaded, prompts: Prompts, part: str, run: Run | None = None
+    bench: AuditBench, loaded: Loaded, prompts: Prompts, part: str, shards: Shards | None = None
 ) -> Measured:
-    return measured(
+    # The null is asked of the model itself, not of its control.
+    sampling = Sampling(pairs=bench.config.curvature_pairs, null=shards is not None)
+    pieces = tap_pass(
         loaded.model,
         batches_of(loaded, prompts, bench.config.batch),
-        # The null is asked of the model itself, not of its control.
-        sampling=Sampling(pairs=bench.config.curvature_pairs, null=run is not None),
-        run=run,
-        fingerprint=bench.fingerprint,
+        {"depth": DepthReading(sampling)},
+        shards={"depth": shards} if shards is not None else {},
         advance=bench.counter(part, len(prompts)).advance,
     )
+    return measured(pieces["depth"])
 
 
 def _control(bench: AuditBench) -> Measured | Unavailable:

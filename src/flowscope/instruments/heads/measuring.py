@@ -27,7 +27,7 @@ from flowscope.models.loading import Loaded
 from flowscope.models.twin import fresh_twin
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
-from flowscope.records import Run, Unavailable
+from flowscope.records import Shards, Unavailable
 
 __all__ = ["geometry", "sentence_portrait", "turned_dials"]
 
@@ -37,7 +37,7 @@ HeadsBench = Bench[HeadsSubject, HeadsConfig]
 def geometry(bench: HeadsBench) -> None:
     """Read every head of the model and of its references."""
     config = bench.config
-    reading = _read(bench, bench.subject.loaded, None, "heads", bench.records)
+    reading = _read(bench, bench.subject.loaded, None, "heads", bench.shards)
     if reading.crossed:
         bench.abstain("cross-attention", _crossed(reading.crossed))
     references = _references(bench)
@@ -109,7 +109,7 @@ def _read(
     loaded: Loaded,
     most: int | None,
     part: str,
-    run: Run | None = None,
+    shards: Shards | None = None,
     permuted: bool = False,
 ) -> HeadReading:
     material = bench.subject.material
@@ -120,8 +120,7 @@ def _read(
         walk=bench.config.chain,
         damping=bench.config.damping,
         permuted=permuted,
-        run=run,
-        fingerprint=bench.fingerprint,
+        shards=shards,
         advance=bench.counter(part, total).advance,
     )
 

@@ -14,7 +14,6 @@ from flowscope.instruments.image.models import ImageModel
 from flowscope.instruments.image.sampling import Stepped, Track, marched
 from flowscope.lab.bench import seeded_generator
 from flowscope.models.readers import Reader
-from flowscope.probes import Arrays
 from flowscope.records import Shards, Unavailable
 
 __all__ = ["GROUPS", "ImageStage", "half_width", "merged_groups"]

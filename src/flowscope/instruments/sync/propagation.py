@@ -49,7 +49,7 @@ from flowscope.instruments.sync.propagation_tables import (
 )
 from flowscope.levers import couple
 from flowscope.models.denoiser import Denoiser
-from flowscope.probes import Arrays
+from flowscope.probes import Arrays, PlainBatch, TapProbe, tap_pass
 from flowscope.probes.block_callable import live_block
 from flowscope.records import Shards, Unavailable
 from flowscope.replica import (
@@ -61,7 +61,7 @@ from flowscope.replica import (
     stacked_gram,
 )
 from flowscope.replica.gains import inner_product
-from flowscope.tap import BlockPass, Chain, Tap
+from flowscope.tap import BlockPass
 from flowscope.workers import one_thread
 
 __all__ = ["ModeBasis", "Propagation", "finite_response", "odd_response", "propagation_steps"]
@@ -250,11 +250,10 @@ class Propagation:
         config, model = self._config, self._denoiser.loaded.model
         sampler, noise = pair_sampler(self._denoiser, config, config.labels[0], eta=0.0)
         inputs = self._inputs(noise.initial(config.mode_sigma), sampler.clock.times[0])
-        with couple(model, g) if g else nullcontext(), Tap(model) as tap:
-            listener = _Modes(tap, config.pairs, config.band)
-            tap.on_block(listener)
-            model(**inputs)
-            return listener.basis()
+        modes = _Modes(config.pairs, config.band)
+        with couple(model, g) if g else nullcontext():
+            tap_pass(model, [PlainBatch(inputs=inputs)], {"modes": modes})
+        return modes.basis()
 
     def _inputs(self, x: Tensor, time: int) -> dict[str, Any]:
         """What the denoiser gives its model, the branch with labels where it is guided."""
@@ -360,21 +359,17 @@ def _multiplied(propagators: list[Propagator], modes: Tensor) -> NDArray[np.floa
     return _array(found.product, found.measured)
 
 
-class _Modes:
+class _Modes(TapProbe):
     """Turns the differences of every block's input into modes, and drops them."""
 
-    def __init__(self, tap: Tap, pairs: int, band: int) -> None:
-        self._tap, self._pairs, self._band = tap, pairs, band
+    def __init__(self, pairs: int, band: int) -> None:
+        self._pairs, self._band = pairs, band
         self._found: list[tuple[Tensor, NDArray[np.int64]]] = []
 
-    def __call__(self, block: BlockPass) -> None:
-        depth = self._tap.anatomy.depth
-        if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no depth to read: {depth.reason}.")
-        if block.site.chain == depth.name and block.site.stream == depth.streams[0]:
-            hidden = block.hidden_in[: 2 * self._pairs]
-            difference = (hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5
-            self._found.append(self._modes_of(difference, block.site.index + 1))
+    def block(self, event: BlockPass) -> None:
+        hidden = event.hidden_in[: 2 * self._pairs]
+        difference = (hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5
+        self._found.append(self._modes_of(difference, event.site.index + 1))
 
     def _modes_of(self, difference: Tensor, layer: int) -> tuple[Tensor, NDArray[np.int64]]:
         rows, band = difference.flatten(1), self._band
@@ -392,7 +387,5 @@ class _Modes:
         return modes.reshape(-1, *difference.shape[1:]), chosen + 1
 
     def basis(self) -> ModeBasis:
-        if not self._found:
-            raise UnsupportedModelError("No block of this model was seen while it ran.")
         modes, ranks = zip(*self._found, strict=True)
         return ModeBasis(modes=list(modes), ranks=np.stack(ranks))
