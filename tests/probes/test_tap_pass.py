@@ -284,9 +284,19 @@ def test_two_probes_may_not_write_the_same_shards(model, run):
     probes = {"a": States(), "b": States()}
     with pytest.raises(InvalidInputError, match="prefix"):
         tap_pass(model, batches_of(), probes, shards=dict.fromkeys(probes, store))
-    shards = {"a": store, "b": Shards(run=run, fingerprint="0" * 16, prefix="b-")}
-    tap_pass(model, batches_of(), probes, shards=shards)
-    assert len(run.shards()) == 2 * PROMPTS
+    probes["b"].prefix = "b-"
+    tap_pass(model, batches_of(), probes, shards=dict.fromkeys(probes, store))
+    assert [key.name for key in run.shards()][::PROMPTS] == ["00000", "b-00000"]
+
+
+def test_probe_without_a_prefix_writes_no_shards(model, run):
+    shards = {"states": Shards(run=run, fingerprint="0" * 16)}
+    probe = States()
+    probe.prefix = None
+    tap_pass(model, batches_of(), {"states": probe}, shards=shards)
+    tap_pass(model, batches_of(), {"states": probe}, shards=shards)
+    assert probe.batches == 2 * [[0], [1], [2], [3]]
+    assert run.shards() == ()
 
 
 def test_shards_of_an_unknown_probe_are_refused(model, run):

@@ -52,11 +52,10 @@ def test_damaged_shard_is_made_again(run):
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("changed", [{"fingerprint": "1" * 16}, {"prefix": "other-"}])
-def test_shards_of_other_fingerprints_and_prefixes_are_others(run, changed):
+def test_shards_of_another_fingerprint_are_others(run):
     make = Maker()
     shards_in(run).arrays("x", make)
-    shards_in(run, **changed).arrays("x", make)
+    shards_in(run, fingerprint="1" * 16).arrays("x", make)
     assert make.calls == 2
     assert len(run.shards()) == 2
 

@@ -61,7 +61,8 @@ def run(
     bench: Bench[Any, Any] = Bench(
         instrument, config, subject, folder=folder, progress=progress, study=settings
     )
-    for stage in (*instrument.stages, *(more.stages if more is not None else ())):
+    bench.stages = (*instrument.stages, *(more.stages if more is not None else ()))
+    for stage in bench.stages:
         _walk(stage, bench)
     result: Result = instrument.resolve(instrument.result)(run=bench.close())
     if more is not None:

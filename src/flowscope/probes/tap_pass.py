@@ -73,10 +73,14 @@ class TapProbe:
         these calls, too. ``"blocks"``: passes of the main stream through the blocks.
     purpose
         Finishes "This model has no …" where the model has no chain of blocks.
+    prefix
+        Start of the names of its shards, before the number of the batch; None for a probe whose
+        results stay in memory and are made again when a run is resumed.
     """
 
     hears: ClassVar[tuple[Hears, ...]] = ("blocks",)
     purpose: ClassVar[str] = "depth to read"
+    prefix: ClassVar[str | None] = ""
 
     def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
         """Receive the anatomy, once, before the first `begin`."""
@@ -114,8 +118,8 @@ def tap_pass(
     probes
         Probes by name, in the order in which they hear of an event.
     shards
-        Shards of some of the probes, by the same names: a piece is written under the number of its
-        batch, and a piece that is there already is read instead of measured.
+        Shards of some of the probes, by the same names: a piece is written under the prefix of its
+        probe and the number of its batch, and a piece that is there is read instead of measured.
     advance
         Called with the number of prompts after every batch.
 
@@ -126,20 +130,20 @@ def tap_pass(
     InvalidInputError
         Two probes would write the same shards, or shards are given for a probe that is not there.
     """
-    stores = dict(shards or {})
-    _refuse_shared(stores, probes)
+    stores = _stores(shards or {}, probes)
     pieces: dict[str, list[Piece]] = {name: [] for name in probes}
     with Tap(model) as tap:
         feed = _Feed(tap, AttentionInputs(model, tap), probes)
         # The tap listens already, so that its anatomy is there when the inputs are hooked.
         with feed.inputs if feed.needs_inputs else nullcontext():
             for number, batch in enumerate(batches):
-                finished = _finished(stores, f"{number:05d}")
+                finished = _finished(stores, number)
                 missing = {name: probe for name, probe in probes.items() if name not in finished}
                 made = feed.run(model, batch, missing) if missing else {}
                 for name, piece in made.items():
                     if name in stores:
-                        stores[name].write(f"{number:05d}", piece.arrays, piece.meta)
+                        store, prefix = stores[name]
+                        store.write(f"{prefix}{number:05d}", piece.arrays, piece.meta)
                 for name in probes:
                     pieces[name].append(finished[name] if name in finished else made[name])
                 advance(len(batch.prompts))
@@ -154,22 +158,31 @@ def model_anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
         return tap.anatomy
 
 
-def _refuse_shared(stores: Mapping[str, Shards], probes: Mapping[str, TapProbe]) -> None:
-    unknown = sorted(set(stores) - set(probes))
+def _stores(
+    shards: Mapping[str, Shards], probes: Mapping[str, TapProbe]
+) -> dict[str, tuple[Shards, str]]:
+    """Shards and prefix of every probe that writes shards."""
+    unknown = sorted(set(shards) - set(probes))
     if unknown:
         raise InvalidInputError(f"There are shards for {unknown[0]!r}, which is no probe here.")
-    places = {(store.run.folder, store.fingerprint, store.prefix) for store in stores.values()}
+    stores = {
+        name: (store, prefix)
+        for name, store in shards.items()
+        if (prefix := probes[name].prefix) is not None
+    }
+    places = {(store.run.folder, store.fingerprint, prefix) for store, prefix in stores.values()}
     if len(places) < len(stores):
         raise InvalidInputError(
             f"The probes {', '.join(stores)} would write the same shards: give each a prefix."
         )
+    return stores
 
 
-def _finished(stores: Mapping[str, Shards], name: str) -> dict[str, Piece]:
-    shards = {probe: store.find(name) for probe, store in stores.items()}
+def _finished(stores: Mapping[str, tuple[Shards, str]], number: int) -> dict[str, Piece]:
+    shards = {name: store.find(f"{prefix}{number:05d}") for name, (store, prefix) in stores.items()}
     return {
-        probe: Piece(arrays=dict(shard.arrays), meta=shard.meta)
-        for probe, shard in shards.items()
+        name: Piece(arrays=dict(shard.arrays), meta=shard.meta)
+        for name, shard in shards.items()
         if shard is not None
     }
 

@@ -22,8 +22,6 @@ class Shards:
         The run folder.
     fingerprint
         Hash of everything that decides the content of the shards.
-    prefix
-        Start of the name of every shard.
 
     Examples
     --------
@@ -39,7 +37,6 @@ class Shards:
 
     run: Run
     fingerprint: str
-    prefix: str = ""
 
     def arrays(
         self,
@@ -52,7 +49,7 @@ class Shards:
         Parameters
         ----------
         name
-            Name of the shard, after the prefix.
+            Name of the shard.
         make
             Returns the arrays.
         meta
@@ -81,4 +78,4 @@ class Shards:
         return shard
 
     def _key(self, name: str) -> ShardKey:
-        return ShardKey(name=f"{self.prefix}{name}", fingerprint=self.fingerprint)
+        return ShardKey(name=name, fingerprint=self.fingerprint)

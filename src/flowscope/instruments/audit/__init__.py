@@ -114,6 +114,7 @@ INSTRUMENT = Instrument(
             name="depth",
             home=__name__,
             measure="measuring.depth",
+            probes="measuring.depth_probes",
             claims=(VARIATION, LOCKING),
             settings=_PASS,
             tables={
@@ -186,6 +187,7 @@ INSTRUMENT = Instrument(
             name="flow",
             home=__name__,
             measure="measuring.flow",
+            probes="measuring.path_probes",
             claims=(ADEQUACY,),
             tables={
                 "adequacy": Table(
@@ -223,6 +225,7 @@ INSTRUMENT = Instrument(
             name="rotation",
             home=__name__,
             measure="measuring.rotation",
+            probes="measuring.path_probes",
             claims=(ROTATION,),
             tables={
                 "rotation": Table(

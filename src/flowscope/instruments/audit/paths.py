@@ -75,6 +75,8 @@ class PathReading(TapProbe):
         one at least, where that would be more than 256 in all).
     """
 
+    prefix = None
+
     def __init__(self, *, prompts: int, positions: int, close: int) -> None:
         self._prompts, self._positions, self._close = prompts, positions, close
         self._batch: InputBatch | None = None
@@ -91,6 +93,8 @@ class PathReading(TapProbe):
 
     def block(self, event: BlockPass) -> None:
         """Take the states of one block; the first block decides how many tokens fit."""
+        if isinstance(self._tail, Unavailable) or not self._tail.positionwise:
+            return
         if self._probes is None:
             self._probes = self._made(event.hidden_in.shape[-1])
         for probe in self._probes:
@@ -113,7 +117,7 @@ class PathReading(TapProbe):
 
     @torch.no_grad()
     def paths(self) -> Paths | Unavailable:
-        """Paths of all batches, or why a token has none."""
+        """Return the paths of all batches and forget them, or say why a token has none."""
         tail = self._tail
         if isinstance(tail, Unavailable):
             return tail
@@ -123,6 +127,7 @@ class PathReading(TapProbe):
             )
         assert self._probes is not None
         wide, near = (probe.arrays() for probe in self._probes)
+        self._probes = None
         return Paths(
             prompt=wide["path_prompt"],
             position=wide["path_position"],

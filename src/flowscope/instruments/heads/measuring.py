@@ -78,6 +78,7 @@ def turned_dials(bench: HeadsBench) -> None:
     if isinstance(prompts, Unavailable):
         raise Abstention(prompts.reason)
     few, dials = prompts.first(_few(bench)), _dials(config)
+    bench.list_pass("dials", len(few))
     counter = bench.counter("dials", len(few) * (1 + (1 + config.draws) * len(dials)))
     table = dial_table(
         bench.subject.loaded,
@@ -114,6 +115,7 @@ def _read(
 ) -> HeadReading:
     material = bench.subject.material
     total = material.size if most is None else min(most, material.size)
+    bench.list_pass(part, total)
     return read_heads(
         loaded.model,
         material.batches(most),

@@ -28,6 +28,7 @@ def _probed(bench: HeadsBench) -> RegimeProbe:
     sizes = {"prompts": study.identity_prompts, "tokens": study.identity_tokens, "batch": 1}
     few = material_of(loaded, bench.config.model_copy(update=sizes))
     probe = RegimeProbe(tokens=study.identity_tokens, sweeps=study.sweeps, charge=study.charge)
+    bench.list_pass("identities", few.size)
     counter = bench.counter("identities", few.size)
     identities = {"identities": _Identities(probe)}
     tap_pass(loaded.model, few.batches(None), identities, advance=counter.advance)
