@@ -20,7 +20,7 @@ from flowscope.instruments.image.models import MixtureModel
 from flowscope.instruments.image.paths import Axes, path_runs
 from flowscope.instruments.image.stage import ImageStage
 from flowscope.instruments.image.tables import parity_of
-from flowscope.records import Manifest, Run
+from flowscope.records import Manifest, Run, Shards
 
 
 def parity(seed: int, *, images: int, steps: int, integrator: str = "ddim") -> MarginalParity:
@@ -38,8 +38,10 @@ def parity(seed: int, *, images: int, steps: int, integrator: str = "ddim") -> M
             model=model,
             reader=model.read,
             config=config,
-            run=Run.create(Path(folder) / "run", Manifest(seeds={"all": seed})),
-            fingerprint="0" * 16,
+            shards=Shards(
+                run=Run.create(Path(folder) / "run", Manifest(seeds={"all": seed})),
+                fingerprint="0" * 16,
+            ),
             advance=lambda more: None,
             asked=False,
         )

@@ -23,7 +23,7 @@ from flowscope.instruments.sync.mode_reading import ModeReading
 from flowscope.instruments.sync.outcomes import pair_sampler
 from flowscope.models.denoiser import Denoiser, denoiser_of
 from flowscope.models.loading import load
-from flowscope.records import Manifest, Run
+from flowscope.records import Manifest, Run, Shards
 
 
 def built(options: argparse.Namespace) -> Denoiser:
@@ -53,7 +53,8 @@ def bare(denoiser: Denoiser, config: SyncConfig) -> None:
 def read(denoiser: Denoiser, config: SyncConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", Manifest(seeds={"all": 0}))
-        ModeReading(denoiser, config, run, "0" * 16, lambda more: None).read(0.5, [])
+        shards = Shards(run=run, fingerprint="0" * 16)
+        ModeReading(denoiser, config, shards, lambda more: None).read(0.5, [])
 
 
 def measured(job, denoiser: Denoiser, config: SyncConfig) -> tuple[float, float]:

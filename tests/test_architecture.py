@@ -297,10 +297,22 @@ def test_every_reference_resolves(name):
     for stage in (*one.stages, *(stage for study in studies for stage in study.stages)):
         assert callable(stage.resolve(stage.measure))
         assert not stage.judge or callable(stage.resolve(stage.judge))
+        assert not stage.probes or callable(stage.resolve(stage.probes))
         assert stage.claims or not stage.judge
         known = {*one.config.model_fields, *(n for s in studies for n in s.config.model_fields)}
         assert set(stage.settings) <= known
     assert set(one.identity) <= set(one.config.model_fields)
+
+
+def test_one_loop_runs_tapped_models_and_one_helper_keeps_shards():
+    def users(pattern, *packages):
+        files = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+        outside = (file for file in files if file.parts[0] not in packages)
+        return {str(f) for f in outside if re.search(pattern, (SOURCE / f).read_text("utf-8"))}
+
+    taps = users(r"\bTap\(", "tap", "probes", "levers")
+    assert taps == {"models/doctor.py", "instruments/sync/mode_reading.py"}
+    assert users(r"\b(find_shard|write_shard|read_shard|shard_done)\(", "records") == set()
 
 
 @pytest.mark.parametrize("package", PRODUCT)

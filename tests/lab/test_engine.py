@@ -135,3 +135,40 @@ def test_reference_to_nothing_names_the_module_and_the_name():
         resolved_reference("tests.lab", "toy.nothing")
     with pytest.raises(ModuleNotFoundError):
         resolved_reference("tests.lab", "absent.name")
+
+
+def heard(bench):
+    return {"own": object()}
+
+
+def heard_too(bench):
+    return {"own": object(), "more": object()}
+
+
+def test_probes_of_all_stages_come_with_the_shards_of_their_stage(tmp_path):
+    first = replace(TOY.stages[0], home=__name__, probes="heard")
+    second = replace(TOY.stages[2], home=__name__, probes="heard_too", settings=("last",))
+    instrument = replace(TOY, stages=(first, TOY.stages[1], second))
+    config = ToyConfig.resolved({})
+    _, subject = toy.prepare(config, {})
+    bench = Bench(instrument, config, subject, folder=tmp_path / "run")
+    probes, shards = bench.probes()
+    assert list(probes) == list(shards) == ["own", "more"]
+    bench.begin(first)
+    assert shards["own"] == bench.shards
+    bench.begin(second)
+    assert shards["more"] == bench.shards
+    assert shards["own"] != shards["more"]
+    bench.stages = instrument.stages[1:]
+    assert bench.probes()[1] == {"own": bench.shards, "more": bench.shards}
+
+
+def test_passes_are_listed_in_the_manifest(tmp_path):
+    config = ToyConfig.resolved({})
+    _, subject = toy.prepare(config, {})
+    bench = Bench(TOY, config, subject, folder=tmp_path / "run")
+    bench.list_pass("all", 8)
+    bench.list_pass("control", 2)
+    resolved = bench.close().read_manifest().config_resolved
+    assert resolved["passes"] == {"all": 8, "control": 2}
+    assert resolved["steps"] == 8

@@ -20,7 +20,7 @@ from flowscope.lab.writing import RunWriter, default_folder, manifest_of
 from flowscope.records import (
     Measurement,
     Run,
-    ShardKey,
+    Shards,
     Unavailable,
     Verdict,
     library_versions,
@@ -77,6 +77,8 @@ class Bench(Generic[S, C]):
         Verdicts of the stages that are finished, by name.
     decided
         Verdicts that the running stage made while it measured.
+    stages
+        Stages of the run, in the order in which they run.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Bench(Generic[S, C]):
         self.verdicts: dict[str, Verdict] = {}
         self.progress: Progress = progress or silent
         self.decided: list[Verdict] = []
+        self.stages: tuple[Stage, ...] = instrument.stages
         self._shared: dict[str, Any] = {}
         self._fingerprint = ""
         if folder is None:
@@ -122,27 +125,48 @@ class Bench(Generic[S, C]):
         """Hand over verdicts that a stage without a judge made while it measured."""
         self.decided += verdicts
 
+    def list_pass(self, name: str, inputs: int) -> None:
+        """List a pass over some prompts of the subject in the manifest, under ``passes``."""
+        self._writer.list_pass(name, inputs)
+
     def begin(self, stage: Stage) -> None:
         """Start a stage: from here on shards belong to it."""
-        config = self.config if self.study is None else _joined(self.config, self.study)
-        self._fingerprint = self._hash(config, stage.settings)
+        self._fingerprint = self._fingerprint_of(stage)
         self.decided = []
+
+    def _fingerprint_of(self, stage: Stage) -> str:
+        config = self.config if self.study is None else _joined(self.config, self.study)
+        return self._hash(config, stage.settings)
+
+    def probes(self) -> tuple[dict[str, Any], dict[str, Shards]]:
+        """Probes of all stages of this run by name, and the shards of the stage of each.
+
+        The stage that runs first makes one pass over all inputs for all of them.
+        """
+        probes: dict[str, Any] = {}
+        shards: dict[str, Shards] = {}
+        for stage in self.stages:
+            made = stage.resolve(stage.probes)(self) if stage.probes else {}
+            store = Shards(run=self.records, fingerprint=self._fingerprint_of(stage))
+            for name in (name for name in made if name not in probes):
+                probes[name], shards[name] = made[name], store
+        return probes, shards
 
     @property
     def fingerprint(self) -> str:
         """Sha256 of what decides the shards of the stage that is running."""
         return self._fingerprint
 
+    @property
+    def shards(self) -> Shards:
+        """Shards of the stage that is running."""
+        return Shards(run=self.records, fingerprint=self._fingerprint)
+
     def shard(
         self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
         """Arrays of a finished piece; made and written if the folder does not have them yet."""
-        key = ShardKey(name=name, fingerprint=self._fingerprint)
-        shard = self.records.find_shard(key)
-        if shard is None:
-            self.records.write_shard(key, make(), {})
-            shard = self.records.read_shard(key)
-        return dict(shard.arrays)
+        return self.shards.arrays(name, make)
 
     def once(self, name: str, make: Callable[[], Value]) -> Value:
         """Value that several stages share; the stage that asks first makes it."""

@@ -69,6 +69,7 @@ def run(
     bench: Bench[Any, Any] = Bench(
         instrument, config, subject, folder=folder, progress=progress, study=settings, only=names
     )
+    bench.stages = stages
     for stage in stages:
         _walk(stage, bench)
     result: Result = instrument.resolve(instrument.result)(run=bench.close())

@@ -91,6 +91,10 @@ class Stage:
     settings
         Settings that decide the content of its shards. A setting that is not named here can change
         without making a finished shard invalid.
+    probes
+        Reference to a function of the bench that returns, by name, the probes of the stage for the
+        pass over all inputs that the stages of a run share (see `Bench.probes`). Two stages that
+        need the same probe return it under the same name.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Stage:
     uses: tuple[str, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
+    probes: str = ""
 
     def resolve(self, reference: str) -> Any:
         """Object of a reference."""

@@ -37,6 +37,7 @@ class RunWriter:
         self._tables: set[str] = set()
         self._arrays: set[str] = set()
         self._measurements: list[Measurement] = []
+        self._passes: dict[str, int] = {}
         self.run = _opened(folder, manifest)
 
     def put(self, name: str, table: pd.DataFrame) -> None:
@@ -53,6 +54,10 @@ class RunWriter:
         """Record a measurement; `finish` writes it."""
         self._measurements.append(measurement)
 
+    def list_pass(self, name: str, inputs: int) -> None:
+        """Record a pass over some prompts; `finish` writes it into the manifest."""
+        self._passes[name] = inputs
+
     def finish(self, verdicts: list[Verdict]) -> Run:
         """Write measurements and verdicts, remove what another run left, close the manifest."""
         self.run.write_measurements(self._measurements)
@@ -62,6 +67,9 @@ class RunWriter:
                 remove_file(self.run.folder / "tables" / f"{name}.{ending}")
         for name in set(self.run.arrays()) - self._arrays:
             remove_file(self.run.folder / "arrays" / f"{name}.safetensors")
+        resolved = self.run.read_manifest().config_resolved
+        if self._passes and not isinstance(resolved, Unavailable):
+            self.run.update_manifest(config_resolved={**resolved, "passes": self._passes})
         self.run.update_manifest(wall_time=time.monotonic() - self._started)
         return self.run
 

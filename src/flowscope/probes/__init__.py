@@ -14,6 +14,14 @@ from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.response import Setting, altered, attention_output
+from flowscope.probes.tap_pass import (
+    InputBatch,
+    Piece,
+    PlainBatch,
+    TapProbe,
+    model_anatomy,
+    tap_pass,
+)
 
 __all__ = [
     "Arrays",
@@ -27,19 +35,25 @@ __all__ = [
     "GeometryProbe",
     "HeadLogits",
     "HiddenProbe",
+    "InputBatch",
     "LiveBlock",
     "LogitCoordinates",
     "LogitReadout",
     "PathProbe",
+    "Piece",
+    "PlainBatch",
     "Reducer",
     "Rows",
     "Setting",
+    "TapProbe",
     "altered",
     "attention_output",
     "head_logits",
     "live_block",
+    "model_anatomy",
     "pooled_readout",
     "positions_readout",
     "sampled_pairs",
+    "tap_pass",
     "variational_inequality",
 ]

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.probes.tap_pass import model_anatomy
 from flowscope.records import Unavailable
 from flowscope.replica import ReplicaBlock, row_softmax
-from flowscope.tap import Anatomy, Block, Chain, Tap
+from flowscope.tap import Anatomy, Block, Chain
 from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.trace import arguments_of, mapped, outputs_in, tensors_in
 
@@ -98,7 +99,7 @@ def live_block(
             "the model is in training mode, where dropout makes each run another; call model.eval()"
             " first."
         )
-    anatomy = _anatomy(model, inputs)
+    anatomy = model_anatomy(model, inputs)
     owner = _chosen(anatomy, chain)
     if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < len(owner):
         raise InvalidInputError(
@@ -218,13 +219,6 @@ def _mask(request: Request) -> Tensor | None:
         return request.mask
     shape = request.q.shape[-2], request.k.shape[-2]
     return torch.ones(shape, dtype=torch.bool, device=request.q.device).tril()
-
-
-def _anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
-    with Tap(model) as tap, torch.no_grad():
-        tap.on_block(lambda event: None)
-        model(**inputs)
-        return tap.anatomy
 
 
 def _chosen(anatomy: Anatomy, name: str | None) -> Chain:

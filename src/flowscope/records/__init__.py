@@ -13,6 +13,7 @@ from flowscope.records.interval import Interval
 from flowscope.records.manifest import Manifest, library_versions
 from flowscope.records.measurement import Measurement
 from flowscope.records.run import Run
+from flowscope.records.sharding import Shards
 from flowscope.records.shards import Shard, ShardKey
 from flowscope.records.verdict import Decision, Verdict
 
@@ -25,6 +26,7 @@ __all__ = [
     "Run",
     "Shard",
     "ShardKey",
+    "Shards",
     "Unavailable",
     "Verdict",
     "array_hash",

@@ -9,6 +9,8 @@ from tests.instruments.prompts import TEXTS
 import flowscope as fs
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.instruments.audit.rotation_stage import RotationStage, central_layers
+from flowscope.models.prompts import packaged_texts
+from flowscope.nets import bundled_path
 
 SMALL = {
     "prompts": 16, "tokens": 48, "resamples": 20, "controls": False, "curvature_pairs": 0,
@@ -124,3 +126,43 @@ def test_states_that_span_less_than_asked_are_read_in_what_they_span():
     paths.hidden[..., 2:] = 0.0
     verdict, _ = _stage(paths, 4)
     assert verdict.decision == "holds", "two coordinates are left, and read as two"
+
+
+def rows_of(model, tokens):
+    """Counts how often a prompt goes through a model."""
+    seen = []
+
+    def look(module, args, kwargs):
+        ids = kwargs["input_ids"]
+        seen.extend([1] * int((ids[:, : len(tokens)] == tokens.to(ids.device)).all(-1).sum()))
+
+    return seen, model.register_forward_pre_hook(look, with_kwargs=True)
+
+
+def test_every_prompt_goes_through_the_model_once(tmp_path):
+    loaded = fs.load(bundled_path())
+    texts = packaged_texts()[:16]
+    last = torch.as_tensor(loaded.tokenizer(texts[-1])["input_ids"][:8])
+    settings = {**SMALL, "control_prompts": 4}
+    counts = []
+    for _ in range(2):  # measured, then resumed: states of paths are in memory alone
+        seen, handle = rows_of(loaded.model, last)
+        audit = fs.audit(loaded, texts, out=tmp_path / "run", **settings)
+        handle.remove()
+        counts.append(len(seen))
+    assert counts == [1, 1]
+    assert {v.name: v.decision for v in audit.verdicts}["P1"] != "abstains"
+    passes = audit.run.read_manifest().config_resolved["passes"]
+    assert passes["measuring"] == 16
+    assert passes["second look"] == 4
+
+
+def test_no_positions_need_no_pass_when_resumed(tmp_path):
+    loaded = fs.load(bundled_path())
+    settings = {**SMALL, "flow_positions": 0, "control_prompts": 1}
+    fs.audit(loaded, TEXTS, out=tmp_path / "run", **settings)
+    last = torch.as_tensor(loaded.tokenizer(TEXTS[-1])["input_ids"][:8])
+    seen, handle = rows_of(loaded.model, last)
+    fs.audit(loaded, TEXTS, out=tmp_path / "run", **settings)
+    handle.remove()
+    assert seen == []

@@ -22,7 +22,7 @@ from flowscope.instruments.sync.outcomes import (
 from flowscope.levers import couple
 from flowscope.models.denoiser import denoiser_of
 from flowscope.models.loading import load
-from flowscope.records import Manifest, Run, Unavailable
+from flowscope.records import Manifest, Run, Shards, Unavailable
 
 SPREAD = 0.2
 SMALL = {"pairs": 4, "steps": 6, "interventions": 6, "couplings": (0.5, 1.0), "labels": (1,)}
@@ -65,7 +65,8 @@ def denoiser_with_passes():
 def stage_of(denoiser, folder, *, encoder=pooled, most=math.inf, fingerprint="f" * 64, **changed):
     count = Count(most)
     config = config_of(**changed)
-    return Outcomes(denoiser, encoder, config, run_in(folder), fingerprint, count), count
+    shards = Shards(run=run_in(folder), fingerprint=fingerprint)
+    return Outcomes(denoiser, encoder, config, shards, count), count
 
 
 def assert_same(first, second):
@@ -138,7 +139,7 @@ def test_one_shard_serves_every_coupling_that_was_never_on(tmp_path):
     for curve in curves:
         for name, values in curve.measures.items():
             np.testing.assert_array_equal(values[:, 0], curves[0].measures[name][:, 0])
-    names = [key.name for key in stage._run.shards()]
+    names = [key.name for key in stage._shards.run.shards()]
     assert sum("free" in name for name in names) == 2  # one for each of two chunks
     after = sum(6 - step for step in stage.steps if step)
     assert len(passes) == count.steps == stage.passes() == 2 * (6 + 3 * (6 + after))
@@ -196,7 +197,7 @@ def test_an_interrupted_sweep_is_taken_up_where_it_was(tmp_path, most):
     with pytest.raises(KeyboardInterrupt):
         broken.curves()
     assert len(passes) == count.steps == most + 1
-    done = len(broken._run.shards())
+    done = len(broken._shards.run.shards())
     passes.clear()
     again, _ = stage_of(denoiser, tmp_path / "run")
     assert_same(again.curves(), expected)
@@ -285,7 +286,8 @@ def test_kept_steps_are_spread_and_hold_those_asked_for():
 
 def modes_of(denoiser, folder, **changed):
     config = config_of(pairs=4, **changed)
-    return ModeReading(denoiser, config, run_in(folder), "f" * 64, lambda more: None)
+    shards = Shards(run=run_in(folder), fingerprint="f" * 64)
+    return ModeReading(denoiser, config, shards, lambda more: None)
 
 
 def test_modes_are_read_once_for_each_coupling_and_list_of_steps(tmp_path):
@@ -357,3 +359,13 @@ def test_branches_that_walk_in_one_batch_end_where_each_would(tmp_path):
     for step, start in states.items():
         *_, (_, alone) = [(step, start), *sampler.walk(start, noise, first=step)]
         torch.testing.assert_close(ended[step], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_damaged_outcome_is_made_again(tmp_path):
+    denoiser, _ = denoiser_with_passes()
+    expected = stage_of(denoiser, tmp_path / "run")[0].curves()
+    shard = next((tmp_path / "run" / "shards").glob("outcome-1-g1-*.safetensors"))
+    whole = shard.read_bytes()
+    shard.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert_same(stage_of(denoiser, tmp_path / "run")[0].curves(), expected)
+    assert shard.read_bytes() == whole

@@ -34,7 +34,7 @@ from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.probes import DifferenceProbe
 from flowscope.probes.block_callable import live_block
-from flowscope.records import Manifest, Run, Unavailable
+from flowscope.records import Manifest, Run, Shards, Unavailable
 from flowscope.replica import (
     Propagator,
     ReplicaBlock,
@@ -72,8 +72,12 @@ def dit(dtype=torch.float64):
 
 
 def read(denoiser, run, config=CONFIG):
-    modes = ModeReading(denoiser, config, run, HASH, lambda more: None)
+    modes = ModeReading(denoiser, config, shards_in(run), lambda more: None)
     return {g: modes.read(g, []) for g in (0.0, *config.couplings)}
+
+
+def shards_in(run):
+    return Shards(run=run, fingerprint=HASH)
 
 
 def created(folder):
@@ -86,7 +90,7 @@ def measured(tmp_path_factory):
     torch.manual_seed(0)
     denoiser, run = dit(), created(tmp_path_factory.mktemp("propagation") / "run")
     readings, done = read(denoiser, run), []
-    made = Propagation(denoiser, CONFIG, readings, run, HASH, done.append)
+    made = Propagation(denoiser, CONFIG, readings, shards_in(run), done.append)
     return denoiser, run, readings, made, made.tables(), done
 
 
@@ -182,7 +186,7 @@ def test_a_second_call_runs_no_pass(measured):
     denoiser, run, readings, _, tables, _ = measured
     calls = []
     hook = denoiser.loaded.model.register_forward_pre_hook(lambda *given: calls.append(1))
-    again = Propagation(denoiser, CONFIG, readings, run, HASH, calls.append).tables()
+    again = Propagation(denoiser, CONFIG, readings, shards_in(run), calls.append).tables()
     hook.remove()
     assert not calls
     for name, table in tables.items():
@@ -200,9 +204,9 @@ def test_an_interrupted_reading_takes_up_its_steps(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Propagation(denoiser, CONFIG, readings, run, HASH, stop).tables()
+        Propagation(denoiser, CONFIG, readings, shards_in(run), stop).tables()
     rest = []
-    tables = Propagation(denoiser, CONFIG, readings, run, HASH, rest.append).tables()
+    tables = Propagation(denoiser, CONFIG, readings, shards_in(run), rest.append).tables()
     assert sum(rest) == 2 * LAYERS
     assert len(tables["propagation"]) == 3 * LAYERS * 3 * 2
 
@@ -211,7 +215,7 @@ def test_another_class_is_another_reading(measured):
     """The class is no part of the fingerprint of a run, so it must be in the names of shards."""
     denoiser, run, readings, _, tables, _ = measured
     other = CONFIG.model_copy(update={"labels": (2,)})
-    found = Propagation(denoiser, other, readings, run, HASH, lambda more: None).tables()
+    found = Propagation(denoiser, other, readings, shards_in(run), lambda more: None).tables()
     assert not np.allclose(found["propagation"]["gain"], tables["propagation"]["gain"], rtol=1e-9)
 
 
@@ -375,7 +379,7 @@ def test_modes_of_both_readings_agree_on_the_bundled_model(tmp_path):
     denoiser = denoiser_of(path, loaded)
     config = CONFIG.model_copy(update={"pairs": 4, "band": 1})
     run = created(tmp_path / "run")
-    made = Propagation(denoiser, config, {}, run, HASH, lambda more: None)
+    made = Propagation(denoiser, config, {}, shards_in(run), lambda more: None)
     basis = made._free_basis()
     sampler, noise = pair_sampler(denoiser, config, 4, eta=0.0)
     left = []  # differences behind every block
@@ -513,12 +517,12 @@ def test_every_block_but_the_first_has_a_row_of_speciation(measured):
 
 def test_half_precision_and_bands_too_wide_are_unavailable(tmp_path):
     run = created(tmp_path / "run")
-    half = Propagation(dit(torch.bfloat16), CONFIG, {}, run, HASH, lambda more: None)
+    half = Propagation(dit(torch.bfloat16), CONFIG, {}, shards_in(run), lambda more: None)
     found = half.tables()
     assert isinstance(found, Unavailable)
     assert "bfloat16" in found.reason
     wide = CONFIG.model_copy(update={"band": 4})
-    found = Propagation(dit(), wide, {}, run, HASH, lambda more: None).tables()
+    found = Propagation(dit(), wide, {}, shards_in(run), lambda more: None).tables()
     assert isinstance(found, Unavailable)
     assert "6 pairs" in found.reason
 
@@ -532,6 +536,6 @@ def test_a_model_whose_blocks_cannot_be_cut_is_unavailable(measured, tmp_path, m
     monkeypatch.setattr(stage, "live_block", refuse)
     denoiser, _, readings = measured[:3]
     run = created(tmp_path / "run")
-    found = Propagation(denoiser, CONFIG, readings, run, HASH, lambda more: None).tables()
+    found = Propagation(denoiser, CONFIG, readings, shards_in(run), lambda more: None).tables()
     assert isinstance(found, Unavailable)
     assert "2 streams" in found.reason

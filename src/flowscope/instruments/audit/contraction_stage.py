@@ -39,6 +39,8 @@ class ContractionStage:
         Resampled prompts: all of them, and the few that sweeps and output path are read on.
     few_batches
         Those few, anew at every call.
+    list_pass
+        Takes the name of a pass and its number of prompts.
     put, note, progress
         Takes a table by its name; takes a measurement; is told (stage, done, total).
     """
@@ -48,6 +50,7 @@ class ContractionStage:
     counts: Counts
     few_counts: Counts
     few_batches: Callable[[], Iterable[Batch]]
+    list_pass: Callable[[str, int], None]
     put: Callable[[str, pd.DataFrame], None]
     note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
@@ -87,6 +90,9 @@ class ContractionStage:
         config = self.config
         settings = [Setting(kind="temperature", value=v) for v in config.temperatures if v != 1]
         settings += [Setting(kind="key_norm", value=v) for v in config.key_norms if v != 1]
+        for setting in settings:
+            name = f"sweep: {setting.kind} {setting.value:g}"
+            self.list_pass(name, self.few_counts.shape[1])
         found = responses(
             self.model,
             self.few_batches,
@@ -103,6 +109,8 @@ class ContractionStage:
     def output_path(self, evidence: Sequence[SegmentEvidence], segments: Sequence[Segment]) -> str:
         """The inequality along the output path; returns what a verdict may say about it."""
         config = self.config
+        if config.evi_positions:
+            self.list_pass("output path", self.few_counts.shape[1])
         self.progress("output path", 0, 1)
         found = evolution(
             self.model,

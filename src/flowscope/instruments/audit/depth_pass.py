@@ -1,15 +1,10 @@
-"""The measuring pass of an audit: batches through the model, scalars into shards, resumable."""
+"""What the measuring pass of an audit reads of every batch: scalars per token, head and pair."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import torch
-from torch import nn
 
-from flowscope.errors import UnsupportedModelError
-from flowscope.models.prompts import Batch
 from flowscope.probes import (
     Arrays,
     AttentionEntropyProbe,
@@ -17,16 +12,18 @@ from flowscope.probes import (
     CurvatureProbe,
     DepthProbe,
     HiddenProbe,
+    InputBatch,
+    Piece,
     Rows,
+    TapProbe,
     pooled_readout,
     positions_readout,
 )
-from flowscope.records import Run, ShardKey, Unavailable
-from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
+from flowscope.records import Unavailable
+from flowscope.tap import AttentionCall, BlockPass, Chain, Tail
 
-__all__ = ["Measured", "Sampling", "measured"]
+__all__ = ["DepthReading", "Measured", "Sampling", "measured"]
 
-Advance = Callable[[int], None]
 _PREFIXES = ("head_", "curvature_")
 
 
@@ -63,150 +60,80 @@ class Measured:
     because: str
 
 
-class _Instruments:
-    """The probes of one model, chosen when its anatomy is known."""
+class DepthReading(TapProbe):
+    """The probes of the measuring pass, chosen when the anatomy of the model is known."""
 
-    def __init__(self, tap: Tap, inputs: AttentionInputs, sampling: Sampling) -> None:
-        self._tap, self._inputs, self._sampling = tap, inputs, sampling
-        self.depth: DepthProbe | HiddenProbe | None = None
-        self.heads: AttentionEntropyProbe | None = None
-        self.curvature: CurvatureProbe | None = None
-        self.because = ""
-        self._batch: Batch | None = None
+    hears = ("inputs", "blocks")
+    purpose = "depth to audit"
 
-    def begin(self, batch: Batch) -> None:
-        self._batch = batch
-        if self.depth is not None:
-            self._begin(self._tap.anatomy)
+    def __init__(self, sampling: Sampling) -> None:
+        self._sampling = sampling
+        self._because = ""
 
-    def _begin(self, anatomy: Anatomy) -> None:
-        assert self._batch is not None
-        if self.depth is None:
-            self._choose(anatomy)
-        assert self.depth is not None
-        assert self.heads is not None
-        assert self.curvature is not None
-        self.depth.begin(Rows.of_mask(self._batch.prompts, self._batch.mask))
-        self.heads.begin(self._batch.prompts, self._batch.mask)
-        self.curvature.begin(self._batch.prompts, self._batch.mask)
-
-    def _choose(self, anatomy: Anatomy) -> None:
-        depth, tail = anatomy.depth, anatomy.tail
-        if isinstance(depth, Unavailable):
-            raise UnsupportedModelError(f"This model has no depth to audit: {depth.reason}.")
-        self.heads = AttentionEntropyProbe(len(depth))
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        """Choose where variation is read: over outcomes, or in the hidden states."""
         sampling = self._sampling
-        self.curvature = CurvatureProbe(len(depth), pairs=sampling.pairs, null=sampling.null)
+        self._heads = AttentionEntropyProbe(len(chain))
+        self._curvature = CurvatureProbe(len(chain), pairs=sampling.pairs, null=sampling.null)
+        self._depth: DepthProbe | HiddenProbe
         if isinstance(tail, Tail) and tail.target == "logits":
             pooled = not tail.positionwise
             readout = pooled_readout(tail) if pooled else positions_readout(tail)
-            self.depth = DepthProbe(readout, width=tail.width, pooled=pooled)
+            self._depth = DepthProbe(readout, width=tail.width, pooled=pooled)
             return
-        self.depth = HiddenProbe()
-        self.because = (
+        self._depth = HiddenProbe()
+        self._because = (
             tail.reason
             if isinstance(tail, Unavailable)
             else f"the model has no distribution over outcomes: its output is {tail.target}"
         )
 
-    def on_attention(self, call: AttentionCall) -> None:
-        if self.heads is None:
-            self._begin(self._tap.anatomy)
-        assert self.heads is not None
-        assert self.curvature is not None
-        if call.site.chain == self._chain.name:
-            self.heads.update(call)
-            if not call.cross:
-                self.curvature.update(call, self._inputs.of(call))
+    def begin(self, batch: InputBatch) -> None:
+        """Start a batch."""
+        self._depth.begin(Rows.of_mask(batch.prompts, batch.mask))
+        self._heads.begin(batch.prompts, batch.mask)
+        self._curvature.begin(batch.prompts, batch.mask)
 
-    def on_block(self, event: BlockPass) -> None:
-        assert self.depth is not None
-        chain = self._chain
-        if event.site.chain == chain.name and event.site.stream == chain.streams[0]:
-            self.depth.update(event)
+    def attention(self, call: AttentionCall, inputs: AttentionInputs) -> None:
+        """Read entropies, and curvature where the call attends to its own sequence."""
+        self._heads.update(call)
+        if not call.cross:
+            self._curvature.update(call, inputs.of(call))
 
-    @property
-    def _chain(self) -> Chain:
-        chain = self._tap.anatomy.depth
-        assert isinstance(chain, Chain)
-        return chain
+    def block(self, event: BlockPass) -> None:
+        """Read one step of depth."""
+        self._depth.update(event)
 
-    def end(self) -> tuple[Arrays, dict[str, Any]]:
-        """What the batch left behind, and what is to be known about it; nothing stays here."""
-        assert self.depth is not None
-        assert self.heads is not None
-        assert self.curvature is not None
+    def end(self) -> Piece:
+        """Return the scalars of the batch, and what is to be known about them."""
         arrays: Arrays = {}
-        for probe in (self.depth, self.heads, self.curvature):
+        for probe in (self._depth, self._heads, self._curvature):
             probe.end()
             arrays |= probe.arrays()
             probe.clear()
-        space = "output" if isinstance(self.depth, DepthProbe) else "hidden"
-        meta = {"space": space, "because": self.because, "uncurved": self.curvature.because}
-        return arrays, meta
+        space = "output" if isinstance(self._depth, DepthProbe) else "hidden"
+        meta = {"space": space, "because": self._because, "uncurved": self._curvature.because}
+        return Piece(arrays=arrays, meta=meta)
 
 
-@torch.no_grad()
-def measured(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    *,
-    sampling: Sampling,
-    run: Run | None = None,
-    fingerprint: str = "",
-    advance: Advance = lambda prompts: None,
-) -> Measured:
-    """Run every batch under the tap; with a run folder, finished batches are not run again.
+def measured(pieces: Sequence[Piece]) -> Measured:
+    """Join the pieces of a `DepthReading`, one per batch."""
 
-    Parameters
-    ----------
-    model, batches
-        What is measured, on what.
-    sampling
-        Which pairs of rows the curvature is read on.
-    run, fingerprint
-        Where shards are kept, and what decides their content.
-    advance
-        Told the number of prompts after every batch.
-    """
-    done: list[tuple[Arrays, dict[str, Any]]] = []
-    with Tap(model) as tap:
-        inputs = AttentionInputs(model, tap)
-        instruments = _Instruments(tap, inputs, sampling)
-        tap.on_attention(instruments.on_attention)
-        tap.on_block(instruments.on_block)
-        with inputs:  # the tap listens already, so its anatomy is there when inputs are hooked
-            for number, batch in enumerate(batches):
-                key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
-                shard = run.find_shard(key) if run is not None and key is not None else None
-                if shard is not None:
-                    done.append((dict(shard.arrays), dict(shard.meta)))
-                else:
-                    instruments.begin(batch)
-                    model(**batch.inputs)
-                    done.append(instruments.end())
-                    if run is not None and key is not None:
-                        run.write_shard(key, *done[-1])
-                advance(len(batch.prompts))
-    return _joined(done)
-
-
-def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> Measured:
     def table(*prefixes: str) -> Arrays:
-        parts = [{n: v for n, v in arrays.items() if n.startswith(prefixes)} for arrays, _ in done]
+        parts = [{n: v for n, v in p.arrays.items() if n.startswith(prefixes)} for p in pieces]
         parts = [part for part in parts if part]
         return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]} if parts else {}
 
-    names = {name for arrays, _ in done for name in arrays if not name.startswith(_PREFIXES)}
-    reasons = [meta["uncurved"] for _, meta in done if meta["uncurved"]]
+    names = {name for piece in pieces for name in piece.arrays if not name.startswith(_PREFIXES)}
+    reasons = [piece.meta["uncurved"] for piece in pieces if piece.meta["uncurved"]]
     curvature: Arrays | Unavailable = table("curvature_")
     if reasons or not curvature:
         switched_off = "the measurement is switched off (curvature_pairs is 0)"
         curvature = Unavailable(reasons[0] if reasons else switched_off)
     return Measured(
-        depth={n: np.concatenate([arrays[n] for arrays, _ in done]) for n in sorted(names)},
+        depth={n: np.concatenate([piece.arrays[n] for piece in pieces]) for n in sorted(names)},
         heads=table("head_"),
         curvature=curvature,
-        space=done[0][1]["space"],
-        because=done[0][1]["because"],
+        space=pieces[0].meta["space"],
+        because=pieces[0].meta["because"],
     )

@@ -1,12 +1,11 @@
 """The flow stage of an audit: whether depth is a flow, and how much of it turns."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import nn
 
 from flowscope.evidence import Counts, not_measured
 from flowscope.instruments.audit import adequacy_tables as tables
@@ -20,9 +19,9 @@ from flowscope.instruments.audit.depth_loss import (
     losses_along,
     mobility_and_loss,
 )
-from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
+from flowscope.instruments.audit.paths import Paths, following_tokens
 from flowscope.instruments.audit.variation_rule import SegmentEvidence
-from flowscope.models.prompts import Batch, Prompts
+from flowscope.models.prompts import Prompts
 from flowscope.records import Measurement, Unavailable, Verdict
 
 __all__ = ["AHEAD", "FlowStage"]
@@ -36,38 +35,30 @@ class FlowStage:
 
     Attributes
     ----------
-    model, kind, prompts, config
-        What is audited, what it does, on what, and how.
+    kind, prompts, config
+        What the audited model does, on what it is audited, and how.
     counts
         Resampled prompts.
-    batches
-        All prompts, anew at every call.
     put, note, progress
         Takes a table by its name; takes a measurement; is told (stage, done, total).
     """
 
-    model: nn.Module
     kind: str
     prompts: Prompts
     config: AuditConfig
     counts: Counts
-    batches: Callable[[], Iterable[Batch]]
     put: Callable[[str, pd.DataFrame], None]
     note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
 
-    def paths(self, passing: Sequence[SegmentEvidence]) -> Paths | Unavailable:
-        """States of a few tokens of every prompt at every layer, or why there are none.
+    def obstacle(self, passing: Sequence[SegmentEvidence]) -> str:
+        """Why there are no paths to read; empty where there are.
 
         Parameters
         ----------
         passing
             Segments that passed the gate on variation.
         """
-        reason = self._obstacle(passing)
-        return Unavailable(reason) if reason else self._paths()
-
-    def _obstacle(self, passing: Sequence[SegmentEvidence]) -> str:
         if self.config.flow_positions == 0:
             return "the measurement is switched off (flow_positions is 0)"
         if self.prompts.images:
@@ -75,23 +66,6 @@ class FlowStage:
         if not passing:
             return f"no segment of layers passed {VARIATION.name} {VARIATION.title}"
         return ""
-
-    def _paths(self) -> Paths | Unavailable:
-        done = 0
-
-        def advance(more: int) -> None:
-            nonlocal done
-            done += more
-            self.progress("paths", done, len(self.prompts))
-
-        return sampled_paths(
-            self.model,
-            self.batches(),
-            prompts=len(self.prompts),
-            positions=self.config.flow_positions,
-            close=self.config.flow_close,
-            advance=advance,
-        )
 
     def adequacy(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
         """Forecasts of a fitted flow on every passing segment, and the verdict on them."""

@@ -20,18 +20,18 @@ from flowscope.instruments.audit.claims import (
     VARIATION,
 )
 from flowscope.instruments.audit.contraction_stage import ContractionStage
-from flowscope.instruments.audit.depth_pass import Measured, Sampling, measured
+from flowscope.instruments.audit.depth_pass import DepthReading, Measured, Sampling, measured
 from flowscope.instruments.audit.flow_stage import FlowStage
-from flowscope.instruments.audit.paths import Paths
+from flowscope.instruments.audit.paths import PathReading, Paths
 from flowscope.instruments.audit.rotation_stage import RotationStage
 from flowscope.instruments.audit.second_look import SecondLook, second_look
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.variation_rule import SegmentEvidence
 from flowscope.lab.claim import Abstention, Claim
-from flowscope.models.loading import Loaded
-from flowscope.models.prompts import Prompts, batches_of
+from flowscope.models.prompts import batches_of
 from flowscope.models.twin import fresh_twin
-from flowscope.records import Run, Unavailable, Verdict
+from flowscope.probes import Piece, TapProbe, tap_pass
+from flowscope.records import Unavailable, Verdict
 
 __all__ = ["Depth", "contraction", "depth", "flow", "rotation"]
 
@@ -65,7 +65,7 @@ class Depth:
 def depth(bench: AuditBench) -> None:
     """Read every layer on every prompt, and the random-weights twin on a few."""
     subject, config = bench.subject, bench.config
-    reading = _read(bench, subject.loaded, subject.prompts, "measuring", bench.records)
+    reading = measured(_shared_pass(bench)["depth"])
     layers = summary.layer_table(reading.depth, _counts(bench))
     if reading.space != "output":
         _hidden(bench, reading, layers)
@@ -75,6 +75,7 @@ def depth(bench: AuditBench) -> None:
     control = _control(bench)
     # The second look keeps the states of its first batch, which holds no more than the few prompts.
     row = summary.telling_row(reading.depth, min(config.batch, len(subject.few)))
+    bench.list_pass("second look", len(subject.few))
     counter = bench.counter("second look")
     look = second_look(subject.model, subject.few_batches(config.batch), segments, row)
     counter.finish()
@@ -127,6 +128,31 @@ def rotation(bench: AuditBench) -> None:
     _decide(bench, judge.rotation, ROTATION)
 
 
+def depth_probes(bench: AuditBench) -> dict[str, TapProbe]:
+    """What the stage `depth` reads of every prompt."""
+    return {"depth": DepthReading(Sampling(pairs=bench.config.curvature_pairs, null=True))}
+
+
+def path_probes(bench: AuditBench) -> dict[str, TapProbe]:
+    """What the stages `flow` and `rotation` read of every prompt; nothing where tokens are not."""
+    config, prompts = bench.config, bench.subject.prompts
+    if not config.flow_positions or prompts.images:
+        return {}
+    positions, close = config.flow_positions, config.flow_close
+    reading = PathReading(prompts=len(prompts), positions=positions, close=close)
+    return {"paths": bench.once("path reading", lambda: reading)}
+
+
+def _shared_pass(bench: AuditBench) -> dict[str, list[Piece]]:
+    """Make the one pass over all prompts, for every stage of the run that reads them all."""
+    subject, (probes, shards) = bench.subject, bench.probes()
+    prompts = len(subject.prompts)
+    bench.list_pass("measuring", prompts)
+    advance = bench.counter("measuring", prompts).advance
+    batches = subject.batches(bench.config.batch)
+    return tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
+
+
 def _decide(
     bench: AuditBench, judging: Callable[[AuditBench], list[Verdict]], *claims: Claim
 ) -> None:
@@ -142,27 +168,17 @@ def _paths(bench: AuditBench) -> Paths | Unavailable:
     made: Depth = bench.shared("depth")
     if made.reading.space != "output":
         return bench.once("paths", lambda: Unavailable(made.reading.because))
-    return bench.once("paths", lambda: _flow(bench).paths(made.passing))
+    reason = _flow(bench).obstacle(made.passing)
+    if reason:
+        return bench.once("paths", lambda: Unavailable(reason))
+    reading: PathReading = bench.shared("path reading")
+    return bench.once("paths", reading.paths)
 
 
 def _counts(bench: AuditBench) -> Counts:
     prompts, config = len(bench.subject.prompts), bench.config
     return bench.once(
         "counts", lambda: resampled_counts(prompts, resamples=config.resamples, seed=config.seed)
-    )
-
-
-def _read(
-    bench: AuditBench, loaded: Loaded, prompts: Prompts, part: str, run: Run | None = None
-) -> Measured:
-    return measured(
-        loaded.model,
-        batches_of(loaded, prompts, bench.config.batch),
-        # The null is asked of the model itself, not of its control.
-        sampling=Sampling(pairs=bench.config.curvature_pairs, null=run is not None),
-        run=run,
-        fingerprint=bench.fingerprint,
-        advance=bench.counter(part, len(prompts)).advance,
     )
 
 
@@ -173,7 +189,13 @@ def _control(bench: AuditBench) -> Measured | Unavailable:
     twin = fresh_twin(loaded.model, bench.config.seed)
     if isinstance(twin, Unavailable):
         return twin
-    return _read(bench, replace(loaded, model=twin), bench.subject.few, "random weights")
+    few, name = bench.subject.few, "random weights"
+    bench.list_pass(name, len(few))
+    # The null is asked of the model itself, not of its control.
+    reading = DepthReading(Sampling(pairs=bench.config.curvature_pairs, null=False))
+    batches = batches_of(replace(loaded, model=twin), few, bench.config.batch)
+    advance = bench.counter(name, len(few)).advance
+    return measured(tap_pass(twin, batches, {"depth": reading}, advance=advance)["depth"])
 
 
 def _hidden(bench: AuditBench, reading: Measured, layers: pd.DataFrame) -> None:
@@ -245,6 +267,7 @@ def _contraction(bench: AuditBench) -> ContractionStage:
         counts=_counts(bench),
         few_counts=few,
         few_batches=lambda: subject.few_batches(config.batch),
+        list_pass=bench.list_pass,
         put=bench.put,
         note=bench.note,
         progress=bench.progress,
@@ -254,12 +277,10 @@ def _contraction(bench: AuditBench) -> ContractionStage:
 def _flow(bench: AuditBench) -> FlowStage:
     subject = bench.subject
     return FlowStage(
-        model=subject.model,
         kind=subject.loaded.kind,
         prompts=subject.prompts,
         config=bench.config,
         counts=_counts(bench),
-        batches=lambda: subject.batches(bench.config.batch),
         put=bench.put,
         note=bench.note,
         progress=bench.progress,

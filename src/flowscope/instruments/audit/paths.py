@@ -9,11 +9,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flowscope.models.prompts import Batch
-from flowscope.probes import Arrays, LogitReadout, PathProbe, Rows
+from flowscope.probes import (
+    Arrays,
+    InputBatch,
+    LogitReadout,
+    PathProbe,
+    Piece,
+    Rows,
+    TapProbe,
+    tap_pass,
+)
 from flowscope.records import Unavailable
-from flowscope.tap import BlockPass, Chain, Tail, Tap
+from flowscope.tap import BlockPass, Chain, Tail
 
-__all__ = ["Paths", "following_tokens", "sampled_paths"]
+__all__ = ["PathReading", "Paths", "following_tokens", "sampled_paths"]
 
 # Hidden states kept, 128 MB in float32: fewer tokens of each prompt where a model is wide or
 # prompts are many, though never fewer than four. The few looked at in full come on top.
@@ -54,42 +63,83 @@ class Paths:
         return self.hidden.shape[1] - 1
 
 
-class _Watcher:
-    """Two path probes on the depth of a model, made when its size is known."""
+class PathReading(TapProbe):
+    """States of a few tokens per prompt at every layer; they stay in memory.
 
-    def __init__(self, tap: Tap, prompts: int, positions: int, close: int) -> None:
-        self._tap, self._prompts = tap, prompts
-        self._positions, self._close = positions, close
-        self.batch: Batch | None = None
-        self.probes: tuple[PathProbe, PathProbe] | None = None
+    Parameters
+    ----------
+    prompts
+        How many prompts the batches hold; fewer tokens of each are kept when they are many.
+    positions, close
+        Tokens per prompt, and how many of them keep the states between their writes (fewer, and
+        one at least, where that would be more than 256 in all).
+    """
 
-    def on_block(self, event: BlockPass) -> None:
-        chain = self._tap.anatomy.depth
-        assert isinstance(chain, Chain)
-        if event.site.chain != chain.name or event.site.stream != chain.streams[0]:
+    prefix = None
+
+    def __init__(self, *, prompts: int, positions: int, close: int) -> None:
+        self._prompts, self._positions, self._close = prompts, positions, close
+        self._batch: InputBatch | None = None
+        self._probes: tuple[PathProbe, PathProbe] | None = None
+        self._tail: Tail | Unavailable = Unavailable("no block was seen")
+
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        """Receive the anatomy."""
+        self._chain, self._tail = chain, tail
+
+    def begin(self, batch: InputBatch) -> None:
+        """Start a batch."""
+        self._batch = batch
+
+    def block(self, event: BlockPass) -> None:
+        """Take the states of one block; the first block decides how many tokens fit."""
+        if isinstance(self._tail, Unavailable) or not self._tail.positionwise:
             return
-        if self.probes is None:
-            size = (len(chain) + 1) * event.hidden_in.shape[-1] * self._prompts
-            positions = max(min(self._positions, _NUMBERS_KEPT // size), _FEWEST)
-            close = min(self._close, positions, max(_CLOSE // self._prompts, 1))
-            near = PathProbe(positions=close, between=True)
-            self.probes = PathProbe(positions=positions), near
-        for probe in self.probes:
+        if self._probes is None:
+            self._probes = self._made(event.hidden_in.shape[-1])
+        for probe in self._probes:
             if event.site.index == 0:
-                assert self.batch is not None
-                probe.begin(Rows.of_mask(self.batch.prompts, self.batch.mask))
+                assert self._batch is not None
+                probe.begin(Rows.of_mask(self._batch.prompts, self._batch.mask))
             probe.update(event)
 
-    def end(self) -> None:
-        for probe in self.probes or ():
+    def _made(self, width: int) -> tuple[PathProbe, PathProbe]:
+        size = (len(self._chain) + 1) * width * self._prompts
+        positions = max(min(self._positions, _NUMBERS_KEPT // size), _FEWEST)
+        close = min(self._close, positions, max(_CLOSE // self._prompts, 1))
+        return PathProbe(positions=positions), PathProbe(positions=close, between=True)
+
+    def end(self) -> Piece:
+        """Finish a batch; its states stay in the probe and go into no shard."""
+        for probe in self._probes or ():
             probe.end()
+        return Piece()
 
-    def arrays(self) -> tuple[Arrays, Arrays]:
-        assert self.probes is not None
-        return self.probes[0].arrays(), self.probes[1].arrays()
+    @torch.no_grad()
+    def paths(self) -> Paths | Unavailable:
+        """Return the paths of all batches and forget them, or say why a token has none."""
+        tail = self._tail
+        if isinstance(tail, Unavailable):
+            return tail
+        if not tail.positionwise:
+            return Unavailable(
+                "the model pools its positions before the output: a token has no path"
+            )
+        assert self._probes is not None
+        wide, near = (probe.arrays() for probe in self._probes)
+        self._probes = None
+        return Paths(
+            prompt=wide["path_prompt"],
+            position=wide["path_position"],
+            hidden=torch.from_numpy(wide["path_hidden"]),
+            close=_places(wide, near),
+            between=torch.from_numpy(near["path_between"])
+            if "path_between" in near
+            else Unavailable("the writes of its blocks cannot be told apart"),
+            readout=LogitReadout(tail),
+        )
 
 
-@torch.no_grad()
 def sampled_paths(
     model: nn.Module,
     batches: Iterable[Batch],
@@ -105,38 +155,14 @@ def sampled_paths(
     ----------
     model, batches
         What, on what.
-    prompts
-        How many prompts the batches hold; fewer tokens of each are kept when they are many.
-    positions, close
-        Tokens per prompt, and how many of them keep the states between their writes (fewer, and
-        one at least, where that would be more than 256 in all).
+    prompts, positions, close
+        As `PathReading` takes them.
     advance
-        Told the number of prompts after every batch.
+        Called with the number of prompts after every batch.
     """
-    with Tap(model) as tap:
-        watcher = _Watcher(tap, prompts, positions, close)
-        tap.on_block(watcher.on_block)
-        for batch in batches:
-            watcher.batch = batch
-            model(**batch.inputs)
-            watcher.end()
-            advance(len(batch.prompts))
-        tail = tap.anatomy.tail
-    if isinstance(tail, Unavailable):
-        return tail
-    if not isinstance(tail, Tail) or not tail.positionwise:
-        return Unavailable("the model pools its positions before the output: tokens have no path")
-    wide, near = watcher.arrays()
-    return Paths(
-        prompt=wide["path_prompt"],
-        position=wide["path_position"],
-        hidden=torch.from_numpy(wide["path_hidden"]),
-        close=_places(wide, near),
-        between=torch.from_numpy(near["path_between"])
-        if "path_between" in near
-        else Unavailable("the writes of its blocks cannot be separated"),
-        readout=LogitReadout(tail),
-    )
+    reading = PathReading(prompts=prompts, positions=positions, close=close)
+    tap_pass(model, batches, {"paths": reading}, advance=advance)
+    return reading.paths()
 
 
 def _places(wide: Arrays, near: Arrays) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ between the ends of a segment) or names of outcomes is read here, on prompts few
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,17 @@ from torch import Tensor, nn
 
 from flowscope.flows import Segment, line_relative_variation, mass_residual
 from flowscope.models.prompts import Batch
-from flowscope.probes import Rows, pooled_readout, positions_readout
-from flowscope.tap import BlockPass, Chain, Tail, Tap
+from flowscope.probes import (
+    InputBatch,
+    Piece,
+    Rows,
+    TapProbe,
+    pooled_readout,
+    positions_readout,
+    tap_pass,
+)
+from flowscope.records import Unavailable
+from flowscope.tap import BlockPass, Chain, Tail
 
 __all__ = ["SecondLook", "second_look"]
 
@@ -48,52 +57,45 @@ class SecondLook:
     path: pd.DataFrame
 
 
-@dataclass(eq=False)
-class _Watcher:
-    segments: Sequence[Segment]
-    tap: Tap
-    batch: Batch | None = None
-    starts: dict[int, Tensor] = field(default_factory=dict)
-    straight: list[list[Tensor]] = field(default_factory=list)
-    length: list[list[Tensor]] = field(default_factory=list)
-    residual: float = 0.0
-    vocabulary: int = 0
-    states: list[Tensor] = field(default_factory=list)
+class _Chords(TapProbe):
+    """Reads both ends of every segment, and all layers of the first batch."""
 
-    def __post_init__(self) -> None:
-        self.straight = [[] for _ in self.segments]
-        self.length = [[] for _ in self.segments]
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        self._batch: InputBatch | None = None
+        self._starts: dict[int, Tensor] = {}
+        self.straight: list[list[Tensor]] = [[] for _ in segments]
+        self.length: list[list[Tensor]] = [[] for _ in segments]
+        self.residual, self.vocabulary = 0.0, 0
+        self.states: list[Tensor] = []
 
-    def on_block(self, event: BlockPass) -> None:
-        chain = self.tap.anatomy.depth
-        assert isinstance(chain, Chain)
-        if event.site.chain != chain.name or event.site.stream != chain.streams[0]:
-            return
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        assert isinstance(tail, Tail)
+        self._tail = tail
+
+    def begin(self, batch: InputBatch) -> None:
+        self._batch = batch
+
+    def block(self, event: BlockPass) -> None:
         if event.site.index == 0:
             self._layer(0, event.hidden_in)
         self._layer(event.site.index + 1, event.hidden_out)
 
     def _layer(self, layer: int, hidden: Tensor) -> None:
         rows = self._chosen(hidden)
-        if self.batch is not None and self.batch.prompts[0] == 0:  # the first batch shows a path
+        if self._batch is not None and self._batch.prompts[0] == 0:  # the first batch shows a path
             self.states.append(rows)
-        for number, segment in enumerate(self.segments):
+        for number, segment in enumerate(self._segments):
             if layer == segment.first - 1:
-                self.starts[number] = rows
+                self._starts[number] = rows
             if layer == segment.last:
-                self._chord(number, self.starts.pop(number), rows, segment)
+                self._chord(number, self._starts.pop(number), rows, segment)
 
     def _chosen(self, hidden: Tensor) -> Tensor:
-        assert self.batch is not None
-        chosen = Rows.of_mask(self.batch.prompts, self.batch.mask).chosen
+        assert self._batch is not None
+        chosen = Rows.of_mask(self._batch.prompts, self._batch.mask).chosen
         rows = hidden if self._pooled else hidden[chosen.to(hidden.device)]
         return rows.detach().to(torch.promote_types(rows.dtype, torch.float32))
-
-    @property
-    def _tail(self) -> Tail:
-        tail = self.tap.anatomy.tail
-        assert isinstance(tail, Tail)
-        return tail
 
     @property
     def _pooled(self) -> bool:
@@ -102,6 +104,10 @@ class _Watcher:
     def readout(self, rows: Tensor) -> Tensor:
         read = pooled_readout(self._tail) if self._pooled else positions_readout(self._tail)
         return read(rows)
+
+    def end(self) -> Piece:
+        self._starts.clear()
+        return Piece()
 
     def _chord(self, number: int, first: Tensor, last: Tensor, segment: Segment) -> None:
         steps = segment.last - segment.first + 1
@@ -130,26 +136,21 @@ def second_look(
     position
         Row of the first batch whose path is drawn.
     """
-    with Tap(model) as tap:
-        watcher = _Watcher(segments, tap)
-        tap.on_block(watcher.on_block)
-        for batch in batches:
-            watcher.batch = batch
-            model(**batch.inputs)
-        path = _path(watcher, position)
+    chords = _Chords(segments)
+    tap_pass(model, batches, {"chords": chords})
     return SecondLook(
-        straight=np.array([float(torch.cat(x).median()) for x in watcher.straight]),
-        chord=np.array([float(torch.cat(x).median()) for x in watcher.length]),
-        mass_residual=watcher.residual,
-        vocabulary=watcher.vocabulary,
-        path=path,
+        straight=np.array([float(torch.cat(x).median()) for x in chords.straight]),
+        chord=np.array([float(torch.cat(x).median()) for x in chords.length]),
+        mass_residual=chords.residual,
+        vocabulary=chords.vocabulary,
+        path=_path(chords, position),
     )
 
 
-def _path(watcher: _Watcher, position: int) -> pd.DataFrame:
+def _path(chords: _Chords, position: int) -> pd.DataFrame:
     """Probabilities of the final top outcome, its strongest rival on the way, and the rest."""
-    rows = [state[position : position + 1] for state in watcher.states]
-    p = torch.cat([torch.softmax(watcher.readout(row).double(), -1) for row in rows]).cpu()
+    rows = [state[position : position + 1] for state in chords.states]
+    p = torch.cat([torch.softmax(chords.readout(row).double(), -1) for row in rows]).cpu()
     first = int(p[-1].argmax())
     rivals = p.clone()
     rivals[:, first] = -1.0

@@ -7,7 +7,6 @@ model. Both passes read a few prompts only.
 
 from collections.abc import Callable, Iterable, Sequence
 
-import torch
 from torch import Tensor, nn
 
 from flowscope.flows import Segment
@@ -17,21 +16,24 @@ from flowscope.probes import (
     AttentionInputs,
     CurvatureProbe,
     EvolutionProbe,
+    InputBatch,
+    Piece,
     Rows,
     Setting,
+    TapProbe,
     altered,
     attention_output,
     positions_readout,
+    tap_pass,
 )
 from flowscope.records import Unavailable
-from flowscope.tap import AttentionCall, BlockPass, Chain, Tail, Tap
+from flowscope.tap import AttentionCall, BlockPass, Chain, Tail
 
 __all__ = ["evolution", "responses"]
 
 Batches = Callable[[], Iterable[Batch]]
 
 
-@torch.no_grad()
 def responses(
     model: nn.Module,
     batches: Batches,
@@ -67,52 +69,46 @@ def responses(
 def _response(
     model: nn.Module, batches: Iterable[Batch], setting: Setting, pairs: int
 ) -> Arrays | Unavailable:
-    with Tap(model) as tap:
-        inputs = AttentionInputs(model, tap)
-        listener = _Sweep(tap, inputs, setting, pairs)
-        tap.on_attention(listener.on_attention)
-        with inputs:
-            for batch in batches:
-                listener.batch = batch
-                model(**batch.inputs)
-                listener.end()
-    because = listener.probe.because if listener.probe else "no attention was seen"
-    arrays = listener.probe.arrays() if listener.probe else {}
-    return Unavailable(because) if because or not arrays else arrays
+    sweep = _Sweep(setting, pairs)
+    tap_pass(model, batches, {"sweep": sweep})
+    if sweep.probe is None:
+        return Unavailable("no attention was seen")
+    arrays = sweep.probe.arrays()
+    return Unavailable(sweep.probe.because) if sweep.probe.because or not arrays else arrays
 
 
-class _Sweep:
+class _Sweep(TapProbe):
     """Alters every self-attention call of the depth, and measures what it became."""
 
-    def __init__(self, tap: Tap, inputs: AttentionInputs, setting: Setting, pairs: int) -> None:
-        self._tap, self._inputs, self._setting, self._pairs = tap, inputs, setting, pairs
-        self.probe: CurvatureProbe | None = None
-        self.batch: Batch | None = None
-        self._begun = False
+    hears = ("inputs",)
 
-    def on_attention(self, call: AttentionCall) -> Tensor | None:
-        chain = self._tap.anatomy.depth
-        assert isinstance(chain, Chain)
-        assert self.batch is not None
-        if call.site.chain != chain.name or call.cross:
+    def __init__(self, setting: Setting, pairs: int) -> None:
+        self._setting, self._pairs = setting, pairs
+        self.probe: CurvatureProbe | None = None
+
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        self.probe = CurvatureProbe(len(chain), pairs=self._pairs, null=False)
+
+    def begin(self, batch: InputBatch) -> None:
+        assert self.probe is not None
+        self.probe.begin(batch.prompts, batch.mask)
+        self._mask = batch.mask
+
+    def attention(self, call: AttentionCall, inputs: AttentionInputs) -> Tensor | None:
+        assert self.probe is not None
+        if call.cross:
             return None
-        if self.probe is None:
-            self.probe = CurvatureProbe(len(chain), pairs=self._pairs, null=False)
-        if not self._begun:
-            self.probe.begin(self.batch.prompts, self.batch.mask)
-            self._begun = True
         unchanged = self._setting.value == 1
-        changed = call if unchanged else altered(call, self._setting, self.batch.mask)
-        self.probe.update(changed, self._inputs.of(call))
+        changed = call if unchanged else altered(call, self._setting, self._mask)
+        self.probe.update(changed, inputs.of(call))
         return None if unchanged else attention_output(changed)
 
-    def end(self) -> None:
+    def end(self) -> Piece:
         assert self.probe is not None
         self.probe.end()
-        self._begun = False
+        return Piece()
 
 
-@torch.no_grad()
 def evolution(
     model: nn.Module,
     batches: Iterable[Batch],
@@ -124,44 +120,54 @@ def evolution(
     """The inequality along the output path of a few tokens per prompt, or why it cannot be read."""
     if not positions:
         return Unavailable("the measurement is switched off (evi_positions is 0)")
-    probe: EvolutionProbe | Unavailable | None = None
-    with Tap(model) as tap:
-        current: list[Batch] = []
-
-        def on_block(event: BlockPass) -> None:
-            nonlocal probe
-            chain = tap.anatomy.depth
-            assert isinstance(chain, Chain)
-            if event.site.chain != chain.name or event.site.stream != chain.streams[0]:
-                return
-            if probe is None:
-                probe = _evolution_probe(model, tap, segments, positions, top)
-            if isinstance(probe, EvolutionProbe):
-                if event.site.index == 0:
-                    probe.begin(Rows.of_mask(current[0].prompts, current[0].mask))
-                probe.update(event)
-
-        tap.on_block(on_block)
-        for batch in batches:
-            current[:] = [batch]
-            model(**batch.inputs)
-            if not isinstance(probe, EvolutionProbe):
-                break
-            probe.end()
-    if probe is None:
-        return Unavailable("no block was seen")
-    return probe if isinstance(probe, Unavailable) else probe.arrays()
+    path = _OutputPath(model, segments, positions, top)
+    try:
+        tap_pass(model, batches, {"path": path})
+    except _NoOutputPath as reason:
+        return Unavailable(str(reason))
+    return path.probe.arrays() if path.probe is not None else Unavailable("no block was seen")
 
 
-def _evolution_probe(
-    model: nn.Module, tap: Tap, segments: Sequence[Segment], positions: int, top: int
-) -> EvolutionProbe | Unavailable:
-    tail = tap.anatomy.tail
-    if not isinstance(tail, Tail) or not tail.positionwise:
-        return Unavailable("the output of a single position cannot be computed")
-    named = getattr(model, "get_output_embeddings", lambda: None)()
-    matrix = getattr(named, "weight", None)
-    if not isinstance(matrix, Tensor) or matrix.shape[0] != tail.width:
-        return Unavailable("the model has no output matrix, so that its outcomes have no distances")
-    readout = positions_readout(tail)
-    return EvolutionProbe(readout, matrix, segments, positions=positions, top=top)
+class _NoOutputPath(Exception):  # noqa: N818 - ends a pass that can read nothing
+    """The output of a single position cannot be read; the message is the reason."""
+
+
+class _OutputPath(TapProbe):
+    """Feeds the blocks of the depth to an `EvolutionProbe`."""
+
+    def __init__(
+        self, model: nn.Module, segments: Sequence[Segment], positions: int, top: int
+    ) -> None:
+        self._model, self._segments = model, segments
+        self._positions, self._top = positions, top
+        self.probe: EvolutionProbe | None = None
+
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        if not isinstance(tail, Tail) or not tail.positionwise:
+            raise _NoOutputPath("the output of a single position cannot be computed")
+        named = getattr(self._model, "get_output_embeddings", lambda: None)()
+        matrix = getattr(named, "weight", None)
+        if not isinstance(matrix, Tensor) or matrix.shape[0] != tail.width:
+            raise _NoOutputPath(
+                "the model has no output matrix, so that its outcomes have no distances"
+            )
+        self.probe = EvolutionProbe(
+            positions_readout(tail),
+            matrix,
+            self._segments,
+            positions=self._positions,
+            top=self._top,
+        )
+
+    def begin(self, batch: InputBatch) -> None:
+        assert self.probe is not None
+        self.probe.begin(Rows.of_mask(batch.prompts, batch.mask))
+
+    def block(self, event: BlockPass) -> None:
+        assert self.probe is not None
+        self.probe.update(event)
+
+    def end(self) -> Piece:
+        assert self.probe is not None
+        self.probe.end()
+        return Piece()

@@ -27,7 +27,7 @@ from flowscope.models.loading import Loaded
 from flowscope.models.twin import fresh_twin
 from flowscope.probes.portrait import portrait
 from flowscope.probes.weights import weight_ratios
-from flowscope.records import Run, Unavailable
+from flowscope.records import Shards, Unavailable
 
 __all__ = ["geometry", "sentence_portrait", "turned_dials"]
 
@@ -37,7 +37,7 @@ HeadsBench = Bench[HeadsSubject, HeadsConfig]
 def geometry(bench: HeadsBench) -> None:
     """Read every head of the model and of its references."""
     config = bench.config
-    reading = _read(bench, bench.subject.loaded, None, "heads", bench.records)
+    reading = _read(bench, bench.subject.loaded, None, "heads", bench.shards)
     if reading.crossed:
         bench.abstain("cross-attention", _crossed(reading.crossed))
     references = _references(bench)
@@ -78,6 +78,7 @@ def turned_dials(bench: HeadsBench) -> None:
     if isinstance(prompts, Unavailable):
         raise Abstention(prompts.reason)
     few, dials = prompts.first(_few(bench)), _dials(config)
+    bench.list_pass("dials", len(few))
     counter = bench.counter("dials", len(few) * (1 + (1 + config.draws) * len(dials)))
     table = dial_table(
         bench.subject.loaded,
@@ -109,19 +110,19 @@ def _read(
     loaded: Loaded,
     most: int | None,
     part: str,
-    run: Run | None = None,
+    shards: Shards | None = None,
     permuted: bool = False,
 ) -> HeadReading:
     material = bench.subject.material
     total = material.size if most is None else min(most, material.size)
+    bench.list_pass(part, total)
     return read_heads(
         loaded.model,
         material.batches(most),
         walk=bench.config.chain,
         damping=bench.config.damping,
         permuted=permuted,
-        run=run,
-        fingerprint=bench.fingerprint,
+        shards=shards,
         advance=bench.counter(part, total).advance,
     )
 

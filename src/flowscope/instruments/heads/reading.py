@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -12,9 +12,19 @@ from torch import Tensor, nn
 
 from flowscope.errors import UnsupportedModelError
 from flowscope.models.prompts import Batch
-from flowscope.probes import Arrays, ChainKind, GeometryProbe
-from flowscope.records import Run, ShardKey
-from flowscope.tap import AttentionCall, Chain, Tap
+from flowscope.probes import (
+    Arrays,
+    AttentionInputs,
+    ChainKind,
+    GeometryProbe,
+    InputBatch,
+    Piece,
+    TapProbe,
+    model_anatomy,
+    tap_pass,
+)
+from flowscope.records import Shards, Unavailable
+from flowscope.tap import AttentionCall, Chain, Tail
 
 __all__ = ["HeadReading", "read_heads"]
 
@@ -48,8 +58,7 @@ def read_heads(
     walk: ChainKind,
     damping: float,
     permuted: bool = False,
-    run: Run | None = None,
-    fingerprint: str = "",
+    shards: Shards | None = None,
     advance: Callable[[int], None] = lambda prompts: None,
 ) -> HeadReading:
     """Run every batch under the tap; with a run folder, finished batches are not run again.
@@ -62,29 +71,20 @@ def read_heads(
         Which kernel walks, and the probability of a jump of the damped one.
     permuted
         Whether keys are permuted (see `GeometryProbe`).
-    run, fingerprint
-        Where shards are kept, and what decides their content.
+    shards
+        Where finished batches are written.
     advance
-        Told the number of prompts after every batch.
+        Called with the number of prompts after every batch.
     """
-    done: list[tuple[Arrays, dict[str, Any]]] = []
-    batches = _scouted(model, batches)
-    with Tap(model) as tap:
-        listener = _Listener(tap, walk, damping, permuted)
-        tap.on_attention(listener)
-        for number, batch in enumerate(batches):
-            key = ShardKey(name=f"{number:05d}", fingerprint=fingerprint) if run else None
-            shard = run.find_shard(key) if run is not None and key is not None else None
-            if shard is not None:
-                done.append((dict(shard.arrays), dict(shard.meta)))
-            else:
-                listener.begin(batch)
-                model(**_inputs(model, batch))
-                done.append(listener.end())
-                if run is not None and key is not None:
-                    run.write_shard(key, *done[-1])
-            advance(len(batch.prompts))
-    return _joined(done)
+    reading = _Geometry(chain=walk, damping=damping, permuted=permuted)
+    pieces = tap_pass(
+        model,
+        _scouted(model, batches),
+        {"heads": reading},
+        shards={"heads": shards} if shards is not None else {},
+        advance=advance,
+    )
+    return _joined(pieces["heads"])
 
 
 def _inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
@@ -94,67 +94,58 @@ def _inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
 
 
 def _scouted(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same batches, after the tap has found the blocks on a few tokens of the first.
+    """Batches for `_inputs`, after the tap has found the blocks on a few tokens of the first.
 
     What its probing pass finds does not depend on the length, and is remembered for the model.
     """
     whole = iter(batches)
     first = next(whole, None)
     if first is None:
-        return iter(())
+        return
     if all(isinstance(x, Tensor) and x.ndim == 2 for x in first.inputs.values()):
         given = _inputs(model, first)
         short = {n: x[:1, :_SCOUT] if isinstance(x, Tensor) else x for n, x in given.items()}
-        with Tap(model) as scout:
-            scout.on_attention(lambda call: None)
-            model(**short)
-    return chain([first], whole)
+        model_anatomy(model, short)
+    for batch in chain([first], whole):
+        yield replace(batch, inputs=_inputs(model, batch))
 
 
-class _Listener:
-    """The probe, made when the anatomy is known, given the calls of the chain of blocks."""
+class _Geometry(TapProbe):
+    """Feeds the attention calls of the chain of blocks to a `GeometryProbe`."""
 
-    def __init__(self, tap: Tap, walk: ChainKind, damping: float, permuted: bool) -> None:
-        self._tap = tap
-        self._how: dict[str, Any] = {"chain": walk, "damping": damping, "permuted": permuted}
-        self._probe: GeometryProbe | None = None
-        self._batch: Batch | None = None
-        self._begun = False
+    hears = ("attention",)
+    purpose = "heads to measure"
 
-    def begin(self, batch: Batch) -> None:
-        self._batch, self._begun = batch, False
+    def __init__(self, **options: Any) -> None:
+        self._options = options
 
-    def __call__(self, call: AttentionCall) -> None:
-        depth = self._tap.anatomy.depth
-        if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no heads to measure: {depth.reason}.")
-        if self._probe is None:
-            self._probe = GeometryProbe(len(depth), **self._how)
-        if not self._begun:
-            assert self._batch is not None
-            self._probe.begin(self._batch.prompts, self._batch.mask)
-            self._begun = True
-        if call.site.chain == depth.name:
-            self._probe.update(call)
+    def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
+        self._probe = GeometryProbe(len(chain), **self._options)
 
-    def end(self) -> tuple[Arrays, dict[str, Any]]:
-        """What the batch left behind; nothing stays here."""
-        assert self._probe is not None
+    def begin(self, batch: InputBatch) -> None:
+        self._probe.begin(batch.prompts, batch.mask)
+
+    def attention(self, call: AttentionCall, inputs: AttentionInputs) -> None:
+        self._probe.update(call)
+
+    def end(self) -> Piece:
         self._probe.end()
         arrays = self._probe.arrays()
         self._probe.clear()
         because = {str(layer): reason for layer, reason in self._probe.because.items()}
-        return arrays, {"because": because, "crossed": sorted(self._probe.crossed)}
+        return Piece(
+            arrays=arrays, meta={"because": because, "crossed": sorted(self._probe.crossed)}
+        )
 
 
-def _joined(done: list[tuple[Arrays, dict[str, Any]]]) -> HeadReading:
+def _joined(pieces: list[Piece]) -> HeadReading:
     because: dict[int, str] = {}
-    for _, meta in done:
-        because |= {int(layer): reason for layer, reason in meta["because"].items()}
-    parts = [arrays for arrays, _ in done if arrays]
+    for piece in pieces:
+        because |= {int(layer): reason for layer, reason in piece.meta["because"].items()}
+    parts = [piece.arrays for piece in pieces if piece.arrays]
     if not parts:
         reason = next(iter(because.values()), "no attention call was seen on its chain of blocks")
         raise UnsupportedModelError(f"No head of this model has a chain: {reason}.")
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    crossed = {layer for _, meta in done for layer in meta["crossed"]}
+    crossed = {layer for piece in pieces for layer in piece.meta["crossed"]}
     return HeadReading(arrays=arrays, because=because, crossed=len(crossed))

@@ -110,7 +110,7 @@ def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Informatio
             f"least {_FEWEST} images (information_images)"
         )
     parts = [
-        stage.kept(
+        stage.shards.arrays(
             f"information-{number}",
             partial(_informed, stage, number, start, finals[start : start + config.batch]),
         )
@@ -180,7 +180,7 @@ def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavaila
     times, steps = turn_times(stage)
     size = stage.config.batch
     parts = [
-        stage.kept(
+        stage.shards.arrays(
             f"turn-{number}",
             partial(_turned, stage, number, finals[start : start + size], times, steps),
         )

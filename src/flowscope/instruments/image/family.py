@@ -84,7 +84,7 @@ def family_runs(stage: ImageStage) -> FamilyRuns:
     tracks = family_tracks(config)
     chunks = stage.chunks(config.family_images)
     parts = [
-        stage.kept(f"family-{number}", partial(_chunk, stage, tracks, number, rows))
+        stage.shards.arrays(f"family-{number}", partial(_chunk, stage, tracks, number, rows))
         for number, rows in enumerate(chunks)
     ]
     joined = {

@@ -157,8 +157,7 @@ def _stage(bench: ImageBench, counter: Counter) -> ImageStage:
         model=bench.subject.model,
         reader=bench.subject.reader,
         config=bench.config,
-        run=bench.records,
-        fingerprint=bench.fingerprint,
+        shards=bench.shards,
         advance=counter.advance,
         asked=isinstance(bench.subject.model, LearnedModel),
     )

@@ -103,7 +103,7 @@ def path_runs(stage: ImageStage, axes: Axes) -> PathRuns:
     config = stage.config
     chunks = stage.chunks(config.images)
     parts = [
-        stage.kept(f"paths-{number}", partial(_chunk, stage, axes, number, rows))
+        stage.shards.arrays(f"paths-{number}", partial(_chunk, stage, axes, number, rows))
         for number, rows in enumerate(chunks)
     ]
     along = {"counts": 1, "sizes": 1, "displacement": 1, "points": 2, "scores": 2, "finals": 0}

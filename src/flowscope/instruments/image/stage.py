@@ -14,8 +14,7 @@ from flowscope.instruments.image.models import ImageModel
 from flowscope.instruments.image.sampling import Stepped, Track, marched
 from flowscope.lab.bench import seeded_generator
 from flowscope.models.readers import Reader
-from flowscope.probes import Arrays
-from flowscope.records import Run, ShardKey, Unavailable
+from flowscope.records import Shards, Unavailable
 
 __all__ = ["GROUPS", "ImageStage", "half_width", "merged_groups"]
 
@@ -31,8 +30,8 @@ class ImageStage:
     ----------
     model, reader
         What is sampled, and what tells the class of an image, or why nothing does.
-    config, run, fingerprint
-        Settings, the run folder, and what decides the content of its shards.
+    config, shards
+        Settings, and the shards of the run.
     advance
         Told of images that went through the model.
     asked
@@ -42,8 +41,7 @@ class ImageStage:
     model: ImageModel
     reader: Reader | Unavailable
     config: ImageConfig
-    run: Run
-    fingerprint: str
+    shards: Shards
     advance: Callable[[int], None]
     asked: bool
 
@@ -89,15 +87,6 @@ class ImageStage:
             integrator=self.config.integrator,
             last=last,
         )
-
-    def kept(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """A shard of the run, made when it is not there."""
-        key = ShardKey(name=name, fingerprint=self.fingerprint)
-        shard = self.run.find_shard(key)
-        if shard is None:
-            self.run.write_shard(key, make(), {})
-            shard = self.run.read_shard(key)
-        return dict(shard.arrays)
 
     def read(self, x: Tensor) -> np.ndarray:
         """Class of each state at time 0, −1 where nothing reads it."""

@@ -36,8 +36,7 @@ def commitment(bench: SyncBench) -> None:
         subject.denoiser,
         subject.encoder,
         config,
-        bench.records,
-        bench.fingerprint,
+        bench.shards,
         counter.advance,
     )
     counter.total = max(1, outcomes.passes())
@@ -61,9 +60,7 @@ def modes(bench: SyncBench) -> None:
     couplings = (0.0, *(g for g in config.couplings if g))
     steps = {g: _reading_step(g, times, config) for g in couplings}
     counter = bench.counter("modes", len(couplings) * config.steps)
-    reading = ModeReading(
-        bench.subject.denoiser, config, bench.records, bench.fingerprint, counter.advance
-    )
+    reading = ModeReading(bench.subject.denoiser, config, bench.shards, counter.advance)
     try:
         readings = {g: reading.read(g, [steps[g]]) for g in couplings}
     except UnsupportedModelError as error:
@@ -86,8 +83,7 @@ def propagation(bench: SyncBench) -> None:
         bench.subject.denoiser,
         bench.config,
         readings,
-        bench.records,
-        bench.fingerprint,
+        bench.shards,
         counter.advance,
     )
     counter.total = max(1, response.work())

@@ -14,7 +14,7 @@ from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.outcomes import pair_sampler
 from flowscope.models.denoiser import Denoiser
 from flowscope.probes import Arrays, DifferenceProbe
-from flowscope.records import Run, ShardKey
+from flowscope.records import Shards
 from flowscope.replica import stacked_gram
 from flowscope.tap import BlockPass, Chain, Tap
 
@@ -40,12 +40,11 @@ class ModeReading:
         self,
         denoiser: Denoiser,
         config: SyncConfig,
-        run: Run,
-        fingerprint: str,
+        shards: Shards,
         advance: Callable[[int], None],
     ) -> None:
         self._denoiser, self._config = denoiser, config
-        self._run, self._fingerprint, self._advance = run, fingerprint, advance
+        self._shards, self._advance = shards, advance
 
     def read(self, g: float, asked: Collection[int]) -> Arrays:
         """Gram matrices of the differences under one coupling; those of `DifferenceProbe`.
@@ -59,13 +58,7 @@ class ModeReading:
         if len(listed) > _LONGEST:
             listed = hashlib.sha256(listed.encode()).hexdigest()[:16]
         name = f"differences-{self._config.labels[0]}-g{g:g}-{listed}"
-        key = ShardKey(name=name, fingerprint=self._fingerprint)
-        shard = self._run.find_shard(key)
-        if shard is not None:
-            return dict(shard.arrays)
-        arrays = self._walked(g, kept, asked)
-        self._run.write_shard(key, arrays, {"g": g})
-        return arrays
+        return self._shards.arrays(name, lambda: self._walked(g, kept, asked), {"g": g})
 
     def _walked(self, g: float, kept: Collection[int], asked: Collection[int]) -> Arrays:
         config = self._config

@@ -18,7 +18,7 @@ from flowscope.instruments.sync.pair_sampling import PairNoise, PairSampler
 from flowscope.models.denoiser import Denoiser
 from flowscope.models.encoders import Encoder, cosines
 from flowscope.probes import Arrays
-from flowscope.records import Run, ShardKey, Unavailable
+from flowscope.records import Shards, Unavailable
 from flowscope.replica import coarse_fine
 from flowscope.replica.scales import CoarseFine, independent_baseline
 
@@ -88,12 +88,11 @@ class Outcomes:
         denoiser: Denoiser,
         encoder: Encoder | Unavailable,
         config: SyncConfig,
-        run: Run,
-        fingerprint: str,
+        shards: Shards,
         advance: Callable[[int], None],
     ) -> None:
         self._denoiser, self._encoder, self._config = denoiser, encoder, config
-        self._run, self._fingerprint, self._advance = run, fingerprint, advance
+        self._shards, self._advance = shards, advance
         self.steps = intervention_steps(config)
 
     def passes(self) -> int:
@@ -153,13 +152,10 @@ class Outcomes:
             )
         return {"coarse": float(coarse), "fine": float(fine)}
 
-    def _key(self, *parts: object) -> ShardKey:
-        name = "-".join(str(part) for part in parts)
-        return ShardKey(name=name, fingerprint=self._fingerprint)
-
-    def _outcome_key(self, label: int, g: float, control: bool, step: int, number: int) -> ShardKey:
+    @staticmethod
+    def _outcome_name(label: int, g: float, control: bool, step: int, number: int) -> str:
         kind = "free" if step == 0 else "shared" if control else f"g{g:g}"
-        return self._key("outcome", label, kind, step, number)
+        return f"outcome-{label}-{kind}-{step}-{number}"
 
     def _prepare(self, label: int, g: float, control: bool) -> None:
         """Finish every shard of a curve that is not there; a device takes many branches at once."""
@@ -167,7 +163,7 @@ class Outcomes:
             missing = [
                 step
                 for step in self.steps
-                if not self._run.shard_done(self._outcome_key(label, g, control, step, number))
+                if self._shards.find(self._outcome_name(label, g, control, step, number)) is None
             ]
             size = 2 * (rows.stop - rows.start)
             most = max(1, _IMAGES // size) if self._denoiser.device.type != "cpu" else 1
@@ -183,14 +179,14 @@ class Outcomes:
             step: self._state(label, g, control, step, number, sampler, noise) for step in steps
         }
         for step, x in sampler.finished(states, noise, advance=self._advance).items():
-            key = self._outcome_key(label, g, control, step, number)
+            name = self._outcome_name(label, g, control, step, number)
             arrays = self._told(x, baseline=step == 0)
-            self._run.write_shard(key, arrays, {"label": label, "g": g, "step": step})
+            self._shards.write(name, arrays, {"label": label, "g": g, "step": step})
 
     def _outcome(self, label: int, g: float, control: bool, step: int, number: int) -> Arrays:
         """What the images of some pairs tell, from its shard."""
-        key = self._outcome_key(label, g, control, step, number)
-        return dict(self._run.read_shard(key).arrays)
+        name = self._outcome_name(label, g, control, step, number)
+        return dict(self._shards.read(name).arrays)
 
     def _state(
         self,
@@ -206,9 +202,8 @@ class Outcomes:
         start = noise.initial(self._config.sigma)
         if step == 0:
             return start
-        key = self._key("trunk", label, "shared" if control else f"g{g:g}", number)
-        shard = self._run.find_shard(key)
-        if shard is None:
+
+        def make() -> Arrays:
             states = {}
             # Closed at once when something breaks, so that the model is not left coupled.
             with closing(sampler.walk(start, noise, g=g, shared=control)) as walk:
@@ -216,9 +211,10 @@ class Outcomes:
                     if done in self.steps:
                         states[f"step{done}"] = x.float().cpu().numpy()
                     self._advance(1)
-            self._run.write_shard(key, states, {"label": label, "g": g})
-            shard = self._run.read_shard(key)
-        held = shard.arrays[f"step{step}"]
+            return states
+
+        name = f"trunk-{label}-{'shared' if control else f'g{g:g}'}-{number}"
+        held = self._shards.arrays(name, make, {"label": label, "g": g})[f"step{step}"]
         return torch.from_numpy(held.copy()).to(self._denoiser.device)
 
     def _told(self, x: Tensor, *, baseline: bool) -> Arrays:

@@ -49,9 +49,9 @@ from flowscope.instruments.sync.propagation_tables import (
 )
 from flowscope.levers import couple
 from flowscope.models.denoiser import Denoiser
-from flowscope.probes import Arrays
+from flowscope.probes import Arrays, PlainBatch, TapProbe, tap_pass
 from flowscope.probes.block_callable import live_block
-from flowscope.records import Run, ShardKey, Unavailable
+from flowscope.records import Shards, Unavailable
 from flowscope.replica import (
     Propagator,
     leading_eigenvalue,
@@ -61,7 +61,7 @@ from flowscope.replica import (
     stacked_gram,
 )
 from flowscope.replica.gains import inner_product
-from flowscope.tap import BlockPass, Chain, Tap
+from flowscope.tap import BlockPass
 from flowscope.workers import one_thread
 
 __all__ = ["ModeBasis", "Propagation", "finite_response", "odd_response", "propagation_steps"]
@@ -154,8 +154,8 @@ class Propagation:
         The model, in float32 or float64, and what was asked for.
     readings
         For each coupling, 0 among them, what `ModeReading` read.
-    run, fingerprint
-        Where shards are kept, and of what.
+    shards
+        Where finished steps are written.
     advance
         Told each block that is done; `work` says how many there are.
     """
@@ -165,12 +165,11 @@ class Propagation:
         denoiser: Denoiser,
         config: SyncConfig,
         readings: Mapping[float, Arrays],
-        run: Run,
-        fingerprint: str,
+        shards: Shards,
         advance: Callable[[int], None],
     ) -> None:
         self._denoiser, self._config, self._readings = denoiser, config, readings
-        self._run, self._fingerprint, self._advance = run, fingerprint, advance
+        self._shards, self._advance = shards, advance
         self._states = min(config.propagation_states, config.pairs)
         self._couplings = (0.0, *(g for g in config.couplings if g))
         self._basis: ModeBasis | None = None
@@ -221,26 +220,24 @@ class Propagation:
             )
         return None
 
-    def _key(self, *parts: object) -> ShardKey:
+    def _name(self, *parts: object) -> str:
         # Settings that are not in the fingerprint are in the name.
         start = ("blocks", self._config.labels[0], f"b{self._config.band}")
-        name = "-".join(str(part) for part in (*start, *parts))
-        return ShardKey(name=name, fingerprint=self._fingerprint)
+        return "-".join(str(part) for part in (*start, *parts))
 
     def _named(self, g: float) -> Arrays:
         """Ranks of the modes, and how much of each is in the mode of that rank under coupling."""
-        key = self._key("modes", f"g{g:g}")
-        if (shard := self._run.find_shard(key)) is not None:
-            return dict(shard.arrays)
+        name = self._name("modes", f"g{g:g}")
+        return self._shards.arrays(name, lambda: self._overlaps(g), {"g": g})
+
+    def _overlaps(self, g: float) -> Arrays:
         free = self._free_basis()
         other = free if g == 0 else self._made_basis(g)
         shared = [
             inner_product(a.double(), b.double()).square().cpu().numpy()
             for a, b in zip(free.modes, other.modes, strict=True)
         ]
-        arrays: Arrays = {"ranks": free.ranks, "overlap": np.stack(shared)}
-        self._run.write_shard(key, arrays, {"g": g})
-        return arrays
+        return {"ranks": free.ranks, "overlap": np.stack(shared)}
 
     def _free_basis(self) -> ModeBasis:
         if self._basis is None:
@@ -253,11 +250,10 @@ class Propagation:
         config, model = self._config, self._denoiser.loaded.model
         sampler, noise = pair_sampler(self._denoiser, config, config.labels[0], eta=0.0)
         inputs = self._inputs(noise.initial(config.mode_sigma), sampler.clock.times[0])
-        with couple(model, g) if g else nullcontext(), Tap(model) as tap:
-            listener = _Modes(tap, config.pairs, config.band)
-            tap.on_block(listener)
-            model(**inputs)
-            return listener.basis()
+        modes = _Modes(config.pairs, config.band)
+        with couple(model, g) if g else nullcontext():
+            tap_pass(model, [PlainBatch(inputs=inputs)], {"modes": modes})
+        return modes.basis()
 
     def _inputs(self, x: Tensor, time: int) -> dict[str, Any]:
         """What the denoiser gives its model, the branch with labels where it is guided."""
@@ -295,12 +291,13 @@ class Propagation:
         near = int(kept[np.abs(kept - step).argmin()])
         middle = step == self.steps[len(self.steps) // 2]
         kind = "eigenvalue" if middle else "gains"
-        key = self._key(f"n{self._states}", f"step{step}", f"near{near}", kind)
-        if (shard := self._run.find_shard(key)) is None:
-            arrays = self._measured(step, int(np.flatnonzero(kept == near)[0]), middle)
-            self._run.write_shard(key, arrays, {"step": step, "near": near})
-            shard = self._run.read_shard(key)
-        return StepResponse(step=step, near=near, **shard.arrays)
+        place = int(np.flatnonzero(kept == near)[0])
+        arrays = self._shards.arrays(
+            self._name(f"n{self._states}", f"step{step}", f"near{near}", kind),
+            lambda: self._measured(step, place, middle),
+            {"step": step, "near": near},
+        )
+        return StepResponse(step=step, near=near, **arrays)
 
     def _measured(self, step: int, place: int, middle: bool) -> Arrays:
         """Everything about one reverse step; ``place`` is that of the kept step next to it."""
@@ -362,21 +359,17 @@ def _multiplied(propagators: list[Propagator], modes: Tensor) -> NDArray[np.floa
     return _array(found.product, found.measured)
 
 
-class _Modes:
+class _Modes(TapProbe):
     """Turns the differences of every block's input into modes, and drops them."""
 
-    def __init__(self, tap: Tap, pairs: int, band: int) -> None:
-        self._tap, self._pairs, self._band = tap, pairs, band
+    def __init__(self, pairs: int, band: int) -> None:
+        self._pairs, self._band = pairs, band
         self._found: list[tuple[Tensor, NDArray[np.int64]]] = []
 
-    def __call__(self, block: BlockPass) -> None:
-        depth = self._tap.anatomy.depth
-        if not isinstance(depth, Chain):
-            raise UnsupportedModelError(f"This model has no depth to measure: {depth.reason}.")
-        if block.site.chain == depth.name and block.site.stream == depth.streams[0]:
-            hidden = block.hidden_in[: 2 * self._pairs]
-            difference = (hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5
-            self._found.append(self._modes_of(difference, block.site.index + 1))
+    def block(self, event: BlockPass) -> None:
+        hidden = event.hidden_in[: 2 * self._pairs]
+        difference = (hidden[: self._pairs] - hidden[self._pairs :]) / 2**0.5
+        self._found.append(self._modes_of(difference, event.site.index + 1))
 
     def _modes_of(self, difference: Tensor, layer: int) -> tuple[Tensor, NDArray[np.int64]]:
         rows, band = difference.flatten(1), self._band
@@ -394,7 +387,5 @@ class _Modes:
         return modes.reshape(-1, *difference.shape[1:]), chosen + 1
 
     def basis(self) -> ModeBasis:
-        if not self._found:
-            raise UnsupportedModelError("No block of this model was seen while it ran.")
         modes, ranks = zip(*self._found, strict=True)
         return ModeBasis(modes=list(modes), ranks=np.stack(ranks))

@@ -17,10 +17,10 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift import ridge_drift, settling
 from flowscope.levers import refined
 from flowscope.models.prompts import Batch
-from flowscope.probes import LogitReadout, Rows
+from flowscope.probes import LogitReadout, Rows, model_anatomy
 from flowscope.probes.paths import sampled_rows
 from flowscope.records import Unavailable
-from flowscope.tap import Chain, Tail, Tap
+from flowscope.tap import Chain, Tail
 
 __all__ = ["identification_table"]
 
@@ -95,10 +95,8 @@ def identification_table(
 
 
 def _anatomy(model: nn.Module, batch: Batch) -> tuple[Chain, LogitReadout] | Unavailable:
-    with Tap(model) as tap:
-        tap.on_block(lambda event: None)
-        model(**batch.inputs)
-        chain, tail = tap.anatomy.depth, tap.anatomy.tail
+    anatomy = model_anatomy(model, batch.inputs)
+    chain, tail = anatomy.depth, anatomy.tail
     if isinstance(chain, Unavailable):
         return chain
     if isinstance(tail, Unavailable):

@@ -28,6 +28,8 @@ def identification(bench: AuditBench) -> None:
     if longest is None or subject.prompts.images:
         return
     few = subject.prompts.first(study.refined_prompts)
+    for n in study.refinements:
+        bench.list_pass(f"refined: n = {n}", len(few))
     table = identification_table(
         subject.model,
         lambda: batches_of(subject.loaded, few, bench.config.batch),
@@ -103,13 +105,15 @@ def _paths(bench: AuditBench) -> Paths | Unavailable:
     prompts = bench.subject.prompts
     if prompts.images:
         return Unavailable("the model pools its positions before the output")
-    return bench.once(
-        "paths of the study",
-        lambda: sampled_paths(
+
+    def make() -> Paths | Unavailable:
+        bench.list_pass("paths of the study", len(prompts))
+        return sampled_paths(
             bench.subject.model,
             bench.subject.batches(bench.config.batch),
             prompts=len(prompts),
             positions=bench.config.flow_positions,
             close=1,
-        ),
-    )
+        )
+
+    return bench.once("paths of the study", make)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import torch
 
-from flowscope.errors import UnsupportedModelError
 from flowscope.instruments.heads.diffusion_attention import DiffusionAttention
 from flowscope.instruments.heads.measuring import HeadsBench
 from flowscope.models.material import material_of
+from flowscope.probes import AttentionInputs, InputBatch, TapProbe, tap_pass
 from flowscope.probes.regime_probe import STATISTICS, RegimeProbe
-from flowscope.tap import AttentionCall, Chain, Tap
+from flowscope.tap import AttentionCall
 
 __all__ = ["identities"]
 
@@ -23,29 +22,33 @@ def identities(bench: HeadsBench) -> None:
     bench.put("regimes", _regime_table(probe))
 
 
-@torch.no_grad()
 def _probed(bench: HeadsBench) -> RegimeProbe:
     study, loaded = bench.study, bench.subject.loaded
     assert isinstance(study, DiffusionAttention)
     sizes = {"prompts": study.identity_prompts, "tokens": study.identity_tokens, "batch": 1}
     few = material_of(loaded, bench.config.model_copy(update=sizes))
     probe = RegimeProbe(tokens=study.identity_tokens, sweeps=study.sweeps, charge=study.charge)
+    bench.list_pass("identities", few.size)
     counter = bench.counter("identities", few.size)
-    with Tap(loaded.model) as tap:
-
-        def listen(call: AttentionCall) -> None:
-            depth = tap.anatomy.depth
-            if not isinstance(depth, Chain):
-                raise UnsupportedModelError(f"This model has no heads to measure: {depth.reason}.")
-            if call.site.chain == depth.name:
-                probe.update(call)
-
-        tap.on_attention(listen)
-        for batch in few.batches(None):
-            probe.begin(batch.mask)
-            loaded.model(**batch.inputs)
-            counter.advance(len(batch.prompts))
+    identities = {"identities": _Identities(probe)}
+    tap_pass(loaded.model, few.batches(None), identities, advance=counter.advance)
     return probe
+
+
+class _Identities(TapProbe):
+    """Feeds the attention calls of the chain of blocks to a `RegimeProbe`."""
+
+    hears = ("attention",)
+    purpose = "heads to read"
+
+    def __init__(self, probe: RegimeProbe) -> None:
+        self._probe = probe
+
+    def begin(self, batch: InputBatch) -> None:
+        self._probe.begin(batch.mask)
+
+    def attention(self, call: AttentionCall, inputs: AttentionInputs) -> None:
+        self._probe.update(call)
 
 
 def _identity_table(probe: RegimeProbe) -> pd.DataFrame:
