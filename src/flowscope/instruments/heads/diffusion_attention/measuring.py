@@ -39,7 +39,7 @@ class _Identities(TapProbe):
     """Feeds the attention calls of the chain of blocks to a `RegimeProbe`."""
 
     hears = ("attention",)
-    purpose = "heads to read"
+    purpose = "heads to measure"
 
     def __init__(self, probe: RegimeProbe) -> None:
         self._probe = probe
