@@ -1,6 +1,7 @@
 """Commands of no instrument, and what all share: streams, exit codes, sentences, resuming."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,15 @@ def test_report_is_written_again_from_the_run_alone_and_without_torch(finished):
     missing = _run("report", str(folder / "nowhere"))
     assert missing.exit_code == 1
     assert "there is no folder" in " ".join(missing.stderr.split())
+
+
+def test_report_writes_png_files_only_when_asked(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished[1]["run"], run)
+    assert _run("report", str(run)).exit_code == 0
+    assert not (run / "figures").exists()
+    assert _run("report", str(run), "--png").exit_code == 0
+    assert list((run / "figures").glob("*.png"))
 
 
 def test_compare_says_when_nothing_changed(finished):

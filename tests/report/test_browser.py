@@ -147,14 +147,19 @@ def test_hover_over_a_figure_shows_the_numbers(visit):
 
 def test_the_points_of_a_figure_can_be_walked_with_the_keyboard(visit):
     box, tip = visit.page.locator("#plot-entropy"), visit.page.locator("#plot-tip")
+    visit.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    box.evaluate("(box) => box.scrollIntoView({block: 'center'})")
     box.focus()
-    visit.page.wait_for_timeout(700)  # the page scrolls there
     texts = []
     for _ in range(3):
         visit.page.keyboard.press("ArrowRight")
         texts.append(tip.inner_text())
     assert len(set(texts)) == 3
     assert box.locator(".ring").count() == 1
+    before = tip.bounding_box()["y"]
+    visit.page.evaluate("window.scrollBy(0, 40)")
+    visit.page.wait_for_timeout(100)
+    assert tip.bounding_box()["y"] == pytest.approx(before - 40, abs=1)
     visit.page.keyboard.press("Escape")
     assert not tip.is_visible()
 
