@@ -1,6 +1,13 @@
 """Commands of no instrument, and what all share: streams, exit codes, sentences, resuming."""
 
 import json
+<<<<<<< HEAD
+=======
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+>>>>>>> work-page
 
 import pytest
 from typer.testing import CliRunner
@@ -100,6 +107,27 @@ def test_a_folder_that_is_not_there_gets_a_sentence(command, tmp_path):
     assert "there is no folder" in " ".join(missing.stderr.split())
 
 
+<<<<<<< HEAD
+=======
+def test_report_writes_png_files_only_when_asked(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished[1]["run"], run)
+    assert _run("report", str(run)).exit_code == 0
+    assert not (run / "figures").exists()
+    assert _run("report", str(run), "--png").exit_code == 0
+    assert list((run / "figures").glob("*.png"))
+
+
+def test_compare_says_when_nothing_changed(finished):
+    run = finished[1]["run"]
+    result = _run("compare", run, run)
+    assert result.exit_code == 0
+    assert "paired by prompt" in result.stdout
+    assert "no difference outside its interval" in result.stdout
+    assert json.loads(_run("compare", run, run, "--json").stdout)["paired"] is True
+
+
+>>>>>>> work-page
 @pytest.mark.parametrize(
     ("content", "words"),
     [("", "is empty"), ("a", "fewer than two tokens"), (b"\xff\xfe", "not be read")],

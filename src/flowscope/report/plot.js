@@ -9,6 +9,7 @@
   const KNOWN = ["scatter", "bar", "heatmap", "scatterternary"];
   const states = new WeakMap();
   let count = 0;
+  let shown = null; // the drawing and the place that the text in sight belongs to
 
   // Why a picture cannot be drawn, or nothing.
   function problem(picture) {
@@ -157,8 +158,15 @@
     }));
     tip.hidden = false;
     if (ring) draw("circle", state.svg, { cx: ring.x, cy: ring.y, r: 7, class: "ring" });
-    const frame = state.svg.getBoundingClientRect(), size = tip.getBoundingClientRect();
-    const [x, y] = [frame.left + at.x, frame.top + at.y];
+    shown = { svg: state.svg, at };
+    place();
+  }
+
+  // Beside its point, also while the page scrolls; away with the point.
+  function place() {
+    if (tip.hidden) return;
+    const frame = shown.svg.getBoundingClientRect(), size = tip.getBoundingClientRect();
+    const [x, y] = [frame.left + shown.at.x, frame.top + shown.at.y];
     const below = y + 16 + size.height < window.innerHeight;
     tip.style.top = (below ? y + 16 : Math.max(4, y - size.height - 14)) + "px";
     tip.style.left = Math.max(4, Math.min(x + 12, window.innerWidth - size.width - 8)) + "px";
@@ -273,7 +281,11 @@
     box.addEventListener("blur", hide);
     observer.observe(box);
   }
-  window.addEventListener("scroll", hide, { passive: true });
+  window.addEventListener("scroll", () => {
+    const y = shown ? shown.svg.getBoundingClientRect().top + shown.at.y : 0;
+    if (y < 0 || y > window.innerHeight) hide();
+    else place();
+  }, { passive: true });
 
   function drawPicture(box, picture) {
     if (!states.has(box)) {
