@@ -210,7 +210,7 @@ def test_nan_is_told_with_its_step(tmp_path):
 
 
 def test_a_reader_that_is_none_is_refused(folder, tmp_path):
-    with pytest.raises(InvalidInputError, match="one whole number an image"):
+    with pytest.raises(InvalidInputError, match="one integer per image"):
         fs.image(folder, reader=lambda x: x.mean((1, 2, 3)), out=tmp_path / "run", **SMALL)
     chosen, _ = reader_of(None, classes=("a", "b"), shape=(1, 8, 8), device=torch.device("cpu"))
     assert isinstance(chosen, Unavailable)

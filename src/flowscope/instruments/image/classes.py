@@ -102,7 +102,7 @@ def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Informatio
     if isinstance(model.free, Unavailable):
         return model.free
     if config.guidance != 1:
-        return Unavailable("guided samples do not follow the distribution of their class")
+        return Unavailable("with guidance samples do not follow the distribution of their class")
     finals = finals[: len(finals) // len(model.classes) * len(model.classes)]
     if len(finals) < max(_FEWEST, len(model.classes)):
         return Unavailable(
