@@ -1,13 +1,8 @@
 """Commands of no instrument, and what all share: streams, exit codes, sentences, resuming."""
 
 import json
-<<<<<<< HEAD
-=======
 import shutil
-import subprocess
-import sys
 from pathlib import Path
->>>>>>> work-page
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +11,7 @@ from flowscope.cli import app
 from flowscope.errors import InvalidInputError
 from flowscope.lab import engine
 
+OLD_AUDIT = Path(__file__).parents[1] / "golden" / "folders" / "audit"
 KEYS = {"model", "kind", "blocks", "attention_calls", "writes", "tail", "can", "cannot"}
 
 
@@ -107,27 +103,15 @@ def test_a_folder_that_is_not_there_gets_a_sentence(command, tmp_path):
     assert "there is no folder" in " ".join(missing.stderr.split())
 
 
-<<<<<<< HEAD
-=======
-def test_report_writes_png_files_only_when_asked(finished, tmp_path):
+def test_report_writes_png_files_only_when_asked(tmp_path):
     run = tmp_path / "run"
-    shutil.copytree(finished[1]["run"], run)
+    shutil.copytree(OLD_AUDIT, run)
     assert _run("report", str(run)).exit_code == 0
     assert not (run / "figures").exists()
     assert _run("report", str(run), "--png").exit_code == 0
     assert list((run / "figures").glob("*.png"))
 
 
-def test_compare_says_when_nothing_changed(finished):
-    run = finished[1]["run"]
-    result = _run("compare", run, run)
-    assert result.exit_code == 0
-    assert "paired by prompt" in result.stdout
-    assert "no difference outside its interval" in result.stdout
-    assert json.loads(_run("compare", run, run, "--json").stdout)["paired"] is True
-
-
->>>>>>> work-page
 @pytest.mark.parametrize(
     ("content", "words"),
     [("", "is empty"), ("a", "fewer than two tokens"), (b"\xff\xfe", "not be read")],

@@ -96,7 +96,7 @@ def test_verdicts_are_those_on_the_declared_claims(name, tiny_run):
             assert low <= high
     for verdict in run.result.verdicts:
         assert verdict.name in str(run.result)
-        assert verdict.decision in str(run.result)
+        assert verdict.decision.upper() in str(run.result)
     assert run.result._repr_html_().startswith("<table")
 
 
@@ -265,7 +265,7 @@ def test_a_page_without_a_table_says_which_and_for_what(name, copied):
     result, one = copied(name), instrument(name)
     for removed in ([one.main_table], list(result.tables)):
         _without_tables(result.run.folder, *removed)
-        page = result.report().read_text(encoding="utf-8")
+        page = re.sub(r"</?abbr[^>]*>", "", result.report().read_text(encoding="utf-8"))
         for table in removed:
             if not one.tables[table].optional:
                 purpose = one.tables[table].purpose
@@ -301,7 +301,7 @@ def test_runs_of_two_instruments_are_not_compared(first, second, tiny_run):
     assert compared.exit_code == 1
     sentence = json.loads(compared.stdout)["error"]
     assert f"is a run of {first}," in sentence
-    assert f"one of {second}: only runs of the same instrument can be compared" in sentence
+    assert f"of {second}: only runs of the same instrument can be compared" in sentence
 
 
 @every_instrument

@@ -47,7 +47,7 @@ def test_reasons_are_given_for_what_cannot_be_measured():
     assert "conditioning" in _because(doctor(models.dit()[0]), "output at every layer")
     assert "pools" in _because(doctor(models.vit()[0]), "output at every position")
     switched = "reading without touching the backend"
-    assert "switched" in _because(doctor(models.gemma2()[0]), switched)
+    assert "replaced during a measurement" in _because(doctor(models.gemma2()[0]), switched)
     from transformers import BertConfig, BertModel
 
     bare = BertModel(BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2,

@@ -14,7 +14,7 @@ from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.response import Setting, altered, attention_output
-from flowscope.probes.tap_pass import (
+from flowscope.probes.tap_loop import (
     InputBatch,
     Piece,
     PlainBatch,

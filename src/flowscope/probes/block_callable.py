@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
-from flowscope.probes.tap_pass import model_anatomy
+from flowscope.probes.tap_loop import model_anatomy
 from flowscope.records import Unavailable
 from flowscope.replica import ReplicaBlock, row_softmax
 from flowscope.tap import Anatomy, Block, Chain

@@ -174,7 +174,7 @@ def test_two_tokens_are_enough(tmp_path):
     found = fs.heads(texts=["a b"], out=tmp_path / "run", tokens=2, dials=False, controls=False)
     assert found.table["entropy_production"].max() < 1e-5  # two tokens have no cycle
     assert found.run.read_arrays("portrait")["diffusion"].shape == (14, 8, 2, 2)
-    assert found.dials.reason == "dials were switched off"
+    assert found.dials.reason == "dials are switched off"
     assert found.report().is_file()
 
 

@@ -80,7 +80,7 @@ def test_the_document_keeps_the_contract(found):
 
 def test_the_terminal_shows_what_was_read(tiny_run):
     words = " ".join(shown("image", tiny_run("image").document).split())
-    for part in ("noised to", "a small run: 16 images"):
+    for part in ("noised to", "small run (16 images)"):
         assert part in words
 
 

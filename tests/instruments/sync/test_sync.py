@@ -180,7 +180,7 @@ def test_replicas_that_never_part_decide_nothing(tmp_path):
 
 def test_the_terminal_shows_every_class_and_the_control(tiny_run):
     words = " ".join(shown("sync", tiny_run("sync").document).split())
-    for part in ("owl", "shared noise", "a small run: 8 pairs"):
+    for part in ("owl", "shared noise", "small run (8 pairs)"):
         assert part in words
 
 
@@ -255,7 +255,15 @@ def test_the_study_adds_a_table_of_claims(folder, tmp_path):
         "synchronization_gap", str(folder), overrides=[*small, "sync.labels=[0]"],
         out=str(tmp_path),
     )  # fmt: skip
-    assert list(study.claims.columns) == ["item", "where", "says", "measured", "agrees", "rule"]
+    assert list(study.claims.columns) == [
+        "item",
+        "where",
+        "says",
+        "measured",
+        "agrees",
+        "rule",
+        "by_chance",
+    ]
     assert (study.source, study.to_json()["measured"]["pairs"]) == ("004", 8)
     assert {"yes", "no", "cannot be told", "not measured"} >= set(study.claims["agrees"])
 
