@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
+from flowscope.records import Missing
+
 __all__ = ["Abstention", "Claim", "Missing", "Table"]
 
 
 class Abstention(Exception):  # noqa: N818 - an outcome of a stage, not an error
     """A stage can say nothing about this subject; the message is the reason that is shown."""
-
-
-class Missing(Exception):  # noqa: N818 - a run folder may lack a table
-    """A run folder lacks a table, a column or arrays; the message names what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ where both come from (:class:`Manifest`), and the folder that holds them (:class
 not there is an :class:`Unavailable` with its reason. No record knows a model, a clock or torch.
 """
 
-from flowscope.records.absence import Unavailable
+from flowscope.records.absence import Missing, Unavailable
 from flowscope.records.arrays import array_hash
 from flowscope.records.documents import SCHEMA, fingerprint
 from flowscope.records.files import file_hash
@@ -22,6 +22,7 @@ __all__ = [
     "Interval",
     "Manifest",
     "Measurement",
+    "Missing",
     "Run",
     "Shard",
     "ShardKey",
