@@ -11,12 +11,13 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
-from flowscope.records import Run, Unavailable
+from flowscope.records import Missing, Run, Unavailable
 from flowscope.records.files import remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, script_hash
+from flowscope.report.figure_html import part
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
@@ -65,12 +66,12 @@ def render(run: Run, page: Page) -> tuple[Path, ...]:
     """
     source = read_source(run, page)
     contents = {run.folder / "report.html": _page(source).encode()}
-    for name in page.pictures:
-        path, drawn = run.folder / "figures" / f"{name}.png", png(source, name)
-        if isinstance(drawn, Unavailable):
+    for name in page.figures:
+        path = run.folder / "figures" / f"{name}.png"
+        try:
+            contents[path] = png(source, name)
+        except Missing:
             remove_file(path)
-        else:
-            contents[path] = drawn
     for path, content in contents.items():
         write_file(path, content)
     return tuple(contents)
@@ -83,7 +84,7 @@ def _page(source: Source) -> str:
         f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    sections = [
+    sections: list[Section] = [
         *source.page.opening(source),
         ("verdicts", "Verdicts", _verdicts(source)),
         *source.page.sections(source),
@@ -101,7 +102,7 @@ def _page(source: Source) -> str:
         f'<div class="frame">{_contents(sections)}<main id="main">'
         "<noscript><p class=missing>The figures need JavaScript; the same figures are PNG files "
         "in the folder figures/ beside this page.</p></noscript>"
-        + "\n".join(_section(section) for section in sections)
+        + "\n".join(_section(source, section) for section in sections)
         + "</main></div>\n"
         + "\n".join(f"<script>{script}</script>" for script in scripts)
         + "\n</body></html>\n"
@@ -177,8 +178,10 @@ def _contents(sections: list[Section]) -> str:
     return f'<nav aria-label="sections"><ul>{links}</ul></nav>'
 
 
-def _section(section: Section) -> str:
+def _section(source: Source, section: Section) -> str:
     anchor, heading, content = section
+    if callable(content):
+        content = part()(content)(source)
     return (
         f'<section id="{anchor}" aria-labelledby="{anchor}-heading">'
         f'<h2 id="{anchor}-heading">{heading}</h2>{content}</section>'

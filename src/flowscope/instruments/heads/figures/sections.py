@@ -25,7 +25,7 @@ from flowscope.report.spec import Section
 
 __all__ = ["geometry_sections", "identities_section"]
 
-Data = dict[str, Any] | Unavailable
+Data = dict[str, Any]
 
 _MARKS = [
     ("mark steady", "steady state"),

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from flowscope.instruments.heads.figures.map_figures import UNTURNED, crossed
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.escaping import html_text, shortened
 from flowscope.report.numerals import bounds, count, numeral
 from flowscope.report.source import Source, column, words
@@ -58,15 +58,13 @@ def silent_heads(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def furthest(source: Source) -> str | Unavailable:
+def furthest(source: Source) -> str:
     """Table of the most irreversible heads; the script makes each name a way to its portrait."""
     frame = source.table("geometry", "layer", "head", "entropy_production")
-    if isinstance(frame, Unavailable):
-        return frame
     values, out = column(frame, "entropy_production"), crossed(frame)
     known = [k for k, v in enumerate(values) if math.isfinite(v) and not out[k]]
     if not known:
-        return Unavailable("no head of this run has an entropy production")
+        raise Missing("no head of this run has an entropy production")
     best = frame.iloc[sorted(known, key=lambda k: -values[k])[:TOP]]
     names = ["entropy production", "random weights", "keys permuted", "label", "steps to tell"]
     names += _SHOWN.values()

@@ -9,7 +9,7 @@ import pandas as pd
 
 from flowscope.instruments.image.config import SMALL_RUN
 from flowscope.instruments.image.figures.axes import SAMPLERS
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.appendix import silent_rows
 from flowscope.report.claims import claims
 from flowscope.report.escaping import html_text
@@ -65,11 +65,9 @@ def image_facts(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def image_claims(source: Source) -> str | Unavailable:
+def image_claims(source: Source) -> str:
     """What 000 says of its image track beside what was measured, with the warning about R."""
     shown = claims(source, "track_i", "000", "diffusion models of images")
-    if isinstance(shown, Unavailable):
-        return shown
     return f'{shown}<p class="note">{html_text(NOT_COMPARABLE)}</p>'
 
 
@@ -78,11 +76,9 @@ def silent_images(source: Source) -> list[tuple[str, str]]:
     return silent_rows(source, _SILENT)
 
 
-def paths_listing(source: Source) -> pd.DataFrame | Unavailable:
+def paths_listing(source: Source) -> pd.DataFrame:
     """Lengths of the paths of both samplers, each with its interval."""
     frame = source.table("paths", "sampler", "variation")
-    if isinstance(frame, Unavailable):
-        return frame
     names = [SAMPLERS[word].label if word in SAMPLERS else word for word in words(frame, "sampler")]
     return pd.DataFrame(
         {
@@ -123,19 +119,19 @@ class Window:
     gained: float
 
 
-def window_of(frame: pd.DataFrame) -> Window | Unavailable:
+def window_of(frame: pd.DataFrame) -> Window:
     """Window of the table ``information``: from 10 % to 90 % of what is gained, interpolated."""
     own = ordered(frame, "log_snr")
     names = ("log_snr", "entropy", "time", "low", "high")
     rows = zip(*(column(own, name) for name in names), strict=True)
     kept = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
     if len(kept) < 2:
-        return Unavailable("the entropy is known at fewer than two times")
+        raise Missing("the entropy is known at fewer than two times")
     # An entropy below 0 is more than there is to know: an error of the two predictions.
     start, gained = kept[0][1], kept[0][1] - max(0.0, kept[-1][1])
     least, most = kept[0][3], kept[-1][4]
     if not gained > 0 or least <= most:
-        return Unavailable("the entropy does not fall beyond its interval: nothing was gained")
+        raise Missing("the entropy does not fall beyond its interval: nothing was gained")
     shares = [(start - entropy) / gained for _, entropy, *_ in kept]
     ends = [_crossing(kept, shares, share) for share in (_LEAST, _MOST)]
     (first, began), (last, ended) = ends

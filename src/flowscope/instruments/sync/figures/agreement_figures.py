@@ -65,11 +65,9 @@ class Curve:
         return (words(self.fit, "status")[0] if len(self.fit) else "") or "no fit was recorded"
 
 
-def agreement_curves(source: Source, label: float) -> list[Curve] | Unavailable:
+def agreement_curves(source: Source, label: float) -> list[Curve]:
     """Agreement of the features of one class, one curve for each coupling."""
     frame = source.table("agreement", *_COLUMNS)
-    if isinstance(frame, Unavailable):
-        return frame
     found = []
     for one in series_of(source, "agreement"):
         look = (one.label, one.colour, one.dash, one.symbol)
@@ -77,11 +75,9 @@ def agreement_curves(source: Source, label: float) -> list[Curve] | Unavailable:
     return found or Unavailable("the table “agreement” has no rows of the measure feature")
 
 
-def scale_curves(source: Source, label: float, one: Series) -> list[Curve] | Unavailable:
+def scale_curves(source: Source, label: float, one: Series) -> list[Curve]:
     """Agreement of one class at one coupling: of coarse structure and of fine detail."""
     frame = source.table("agreement", *_COLUMNS)
-    if isinstance(frame, Unavailable):
-        return frame
     found = []
     for measure, (name, colour, symbol) in SCALES.items():
         look = (name, colour, one.dash, symbol)
@@ -133,19 +129,15 @@ def smooth_fit(own: Curve) -> tuple[list[float], list[float]]:
     return fine.tolist(), (basis(fine) @ levels).tolist()
 
 
-def agreement_figure(source: Source, label: float) -> Picture | Unavailable:
+def agreement_figure(source: Source, label: float) -> Picture:
     """Agreement of the features of one class, all couplings in one frame."""
     own = agreement_curves(source, label)
-    if isinstance(own, Unavailable):
-        return own
     return _figure(own, "cosine of the features", 340)
 
 
-def scale_figure(source: Source, label: float, one: Series) -> Picture | Unavailable:
+def scale_figure(source: Source, label: float, one: Series) -> Picture:
     """Agreement at both scales for one class and coupling."""
     own = scale_curves(source, label, one)
-    if isinstance(own, Unavailable):
-        return own
     return _figure(own, "agreement", 240, lowest=-0.1)
 
 
