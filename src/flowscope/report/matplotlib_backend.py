@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -155,7 +156,8 @@ def _finish(frame: _Frame) -> None:
             limit(0.0, (ax.get_xlim, ax.get_ylim)[side]()[1])
         if settings.get("autorange") == "reversed":
             axis.set_inverted(True)
-        _ticks(axis, settings, log=log)
+        whole = any(isinstance(drawn, QuadMesh) for drawn in ax.collections)  # cells have numbers
+        _ticks(axis, settings, log=log, whole=whole)
         if side == 0 and not frame.lowest:
             axis.set_tick_params(which="both", labelbottom=False)
         else:
@@ -163,7 +165,7 @@ def _finish(frame: _Frame) -> None:
             axis.set_label_text(text, color=theme.MUTED, parse_math=False)
 
 
-def _ticks(axis: Any, settings: Picture, *, log: bool) -> None:
+def _ticks(axis: Any, settings: Picture, *, log: bool, whole: bool) -> None:
     if "tickvals" in settings:
         places = settings["tickvals"]
         texts = settings.get("ticktext", [f"{place:g}" for place in places])
@@ -172,7 +174,8 @@ def _ticks(axis: Any, settings: Picture, *, log: bool) -> None:
         axis.set_ticks([], minor=True)
         return
     if not log:
-        axis.set_major_locator(MaxNLocator(settings.get("nticks", 9), steps=[1, 2, 2.5, 5, 10]))
+        most = settings.get("nticks", 9)
+        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole))
     if "%" in settings.get("tickformat", ""):
         axis.set_major_formatter(PercentFormatter(1, decimals=0))
 

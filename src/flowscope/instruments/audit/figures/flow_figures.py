@@ -70,7 +70,7 @@ def forecast_parts(source: Source, horizon: str, name: str) -> list[pd.DataFrame
 
 def forecast(source: Source, horizon: str) -> Picture:
     """Total variation between forecast and model at each layer, segment by segment."""
-    frame = source.table("adequacy", "layer", "horizon", "forecast", "tv")
+    source.table("adequacy", "layer", "horizon", "forecast", "tv")
     traces: list[Picture] = []
     for name, style in reversed(FORECASTS.items()):
         parts = forecast_parts(source, horizon, name)

@@ -47,7 +47,9 @@ def refinements(source: Source) -> pd.DataFrame:
     frame = source.table("identification", "n", "state_to_next", "drift_to_next")
     steps = zip(column(frame, "n"), column(frame, "state_to_next"), strict=True)
     rows = frame[[n > 0 and 0 < step < math.inf for n, step in steps]]
-    raise Missing("the table “identification” holds no distance") if rows.empty else rows
+    if rows.empty:
+        raise Missing("the table “identification” holds no distance")
+    return rows
 
 
 def identification(source: Source) -> Picture:

@@ -28,9 +28,7 @@ _SHOWN = {
 
 def label_counts(source: Source) -> dict[str, int]:
     """How many heads carry each label, the known labels first; empty where there are none."""
-    frame = source.table("geometry", "label")
-    if isinstance(frame, Unavailable):
-        return {}
+    frame = source.rows("geometry", "label")
     found = [label or "no label" for label in words(frame, "label")]
     order = dict.fromkeys([*_LABELS, *found])
     return {label: found.count(label) for label in order if label in found}
@@ -38,9 +36,7 @@ def label_counts(source: Source) -> dict[str, int]:
 
 def silent_heads(source: Source) -> list[tuple[str, str]]:
     """Heads that are crossed out, by their reason."""
-    frame = source.table("geometry", "layer", "head")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("geometry", "layer", "head")
     places = zip(column(frame, "layer"), column(frame, "head"), strict=True)
     groups: dict[str, list[str]] = {}
     for (layer, head), out, reason in zip(
