@@ -175,7 +175,7 @@ def _ticks(axis: Any, settings: Picture, *, log: bool, whole: bool) -> None:
         return
     if not log:
         most = settings.get("nticks", 9)
-        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10], integer=whole))
+        axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], integer=whole))
     if "%" in settings.get("tickformat", ""):
         axis.set_major_formatter(PercentFormatter(1, decimals=0))
 

@@ -53,7 +53,7 @@ def panel_row(draws: Mapping[str, Callable[[Any], Picture]]) -> Callable[[Any], 
 def beside(pictures: Mapping[str, Picture]) -> Picture:
     """One picture of several, from left to right, each under its title."""
     panels = len(pictures)
-    width = max(WIDTH, panels * (560 if panels < 3 else 440))
+    width = max(WIDTH, panels * (520 if panels < 3 else 400))
     gap = _GAP / width
     share = (1 - gap * (panels - 1)) / panels
     layouts = [picture["layout"] for picture in pictures.values()]

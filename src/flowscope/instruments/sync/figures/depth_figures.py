@@ -135,7 +135,9 @@ def energy_layers(source: Source) -> list[float]:
     """Layers whose energies were recorded, in order."""
     frame = source.table("energies", "g", "layer", "step", "lead", "trail")
     found = sorted({layer for layer in column(frame, "layer") if math.isfinite(layer)})
-    return found or Unavailable("the table “energies” names no layer")
+    if not found:
+        raise Missing("the table “energies” names no layer")
+    return found
 
 
 def default_layer(layers: Sequence[float]) -> int:
@@ -196,9 +198,7 @@ def _places(steps: list[float]) -> Picture:
 
 def _read_at(source: Source, one: Series) -> list[Picture]:
     """Step at which the internal gap of this coupling was read."""
-    frame = source.table("internal_gap", "g", "step")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("internal_gap", "g", "step")
     steps = {step for step in column(rows_of(frame, one), "step") if math.isfinite(step)}
     line = {"color": one.colour, "width": 1, "dash": "dot"}
     return [upright(step) | {"line": line} for step in sorted(steps)]
@@ -213,9 +213,9 @@ def propagation_choices(source: Source) -> list[tuple[Series, float]]:
         found.append([(one, step) for step in sorted(steps)])
     room = max(1, _MOST_CHOICES // max(len(found), 1))
     kept = [own[:: math.ceil(len(own) / room)] for own in found if own]
-    return [choice for own in kept for choice in own] or Unavailable(
-        "the table “propagation” names no coupling and step"
-    )
+    if not kept:
+        raise Missing("the table “propagation” names no coupling and step")
+    return [choice for own in kept for choice in own]
 
 
 def propagation_figure(source: Source, one: Series, step: float) -> Picture:

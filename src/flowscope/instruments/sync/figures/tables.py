@@ -105,7 +105,7 @@ def replica_facts(source: Source) -> list[tuple[str, str]]:
 def commitment_listing(source: Source) -> pd.DataFrame:
     """Midpoints of all three curves and the gap between the scales, one row per coupling."""
     frame = source.table("commitment", "label", "g", "measure", "midpoint")
-    gaps = source.table("commitment_gap", "label", "g", "gap")
+    gaps = source.rows("commitment_gap", "label", "g", "gap")
     classes = class_names(source) or dict.fromkeys(sorted(set(column(frame, "label"))), "")
     shown: list[dict[str, str]] = []
     for label, name in classes.items():
@@ -141,8 +141,8 @@ def effect_listing(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _gap(gaps: pd.DataFrame | Unavailable, label: float, one: Series) -> str:
-    if isinstance(gaps, Unavailable):
+def _gap(gaps: pd.DataFrame, label: float, one: Series) -> str:
+    if gaps.empty:
         return "not in this run"
     return _reading(rows_of(rows_where(gaps, "label", label), one), "gap")
 
