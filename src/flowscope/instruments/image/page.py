@@ -2,8 +2,7 @@
 
 from flowscope.instruments.image import INSTRUMENT
 from flowscope.instruments.image.claims import PARITY
-from flowscope.instruments.image.figures.pictures import IMAGE_PICTURES
-from flowscope.instruments.image.figures.sections import image_sections
+from flowscope.instruments.image.figures.sections import FIGURES, image_sections
 from flowscope.instruments.image.figures.tables import FEW_IMAGES, image_facts, silent_images
 from flowscope.lab.pages import declared_page
 from flowscope.report.small_runs import small_remark
@@ -30,7 +29,7 @@ PAGE = declared_page(
     remark=_remark,
     silent=silent_images,
     scripts=("choices.js",),
-    pictures=IMAGE_PICTURES,
+    figures=FIGURES,
     basis=PARITY.name,
     counted="images",
 )

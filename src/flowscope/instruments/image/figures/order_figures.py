@@ -124,7 +124,9 @@ def doublings(source: Source, sampler: str) -> list[Doubling]:
     for place, name in enumerate(names):
         fit = rows_where(fits, "observable", name) if len(fits) else fits
         found.append(_doubling(rows_where(own, "observable", name), fit, place))
-    return found or Unavailable(f"the table “weak_error” has no rows of the {sampler}")
+    if not found:
+        raise Missing(f"the table “weak_error” has no rows of the {sampler}")
+    return found
 
 
 def error_range(every: list[Doubling]) -> tuple[float, float]:
@@ -181,7 +183,9 @@ def family_looks(source: Source) -> dict[float, Look]:
         )
         for k, steps in enumerate(counts)
     }
-    return found or Unavailable("the table “family” names no number of steps")
+    if not found:
+        raise Missing("the table “family” names no number of steps")
+    return found
 
 
 def family_null(frame: pd.DataFrame) -> tuple[list[float], list[float], list[float]]:

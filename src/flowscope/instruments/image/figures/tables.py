@@ -9,7 +9,7 @@ import pandas as pd
 
 from flowscope.instruments.image.config import SMALL_RUN
 from flowscope.instruments.image.figures.axes import SAMPLERS
-from flowscope.records import Missing
+from flowscope.records import Unavailable
 from flowscope.report.appendix import silent_rows
 from flowscope.report.claims import claims
 from flowscope.report.escaping import html_text
@@ -119,19 +119,19 @@ class Window:
     gained: float
 
 
-def window_of(frame: pd.DataFrame) -> Window:
+def window_of(frame: pd.DataFrame) -> Window | Unavailable:
     """Window of the table ``information``: from 10 % to 90 % of what is gained, interpolated."""
     own = ordered(frame, "log_snr")
     names = ("log_snr", "entropy", "time", "low", "high")
     rows = zip(*(column(own, name) for name in names), strict=True)
     kept = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
     if len(kept) < 2:
-        raise Missing("the entropy is known at fewer than two times")
+        return Unavailable("the entropy is known at fewer than two times")
     # An entropy below 0 is more than there is to know: an error of the two predictions.
     start, gained = kept[0][1], kept[0][1] - max(0.0, kept[-1][1])
     least, most = kept[0][3], kept[-1][4]
     if not gained > 0 or least <= most:
-        raise Missing("the entropy does not fall beyond its interval: nothing was gained")
+        return Unavailable("the entropy does not fall beyond its interval: nothing was gained")
     shares = [(start - entropy) / gained for _, entropy, *_ in kept]
     ends = [_crossing(kept, shares, share) for share in (_LEAST, _MOST)]
     (first, began), (last, ended) = ends

@@ -10,7 +10,7 @@ import pandas as pd
 
 from flowscope.instruments.image.figures.axes import SAMPLERS, Clock, Panel, clock_of, stacked
 from flowscope.instruments.image.figures.tables import window_of
-from flowscope.records import Missing
+from flowscope.records import Missing, Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.log_axes import log_axis
