@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flowscope.records import Missing
+from flowscope.errors import Missing
 
 __all__ = ["Abstention", "Claim", "Missing", "Table"]
 

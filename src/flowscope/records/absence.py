@@ -7,22 +7,9 @@ measurement has no values; a run outside a repository has no commit.
 
 from dataclasses import dataclass
 
-from flowscope.errors import FlowscopeError, InvalidInputError
+from flowscope.errors import InvalidInputError
 
-__all__ = ["Missing", "Unavailable"]
-
-
-class Missing(FlowscopeError):  # noqa: N818 - a run folder may lack a table
-    """A run folder lacks a table, a column or arrays; the message names what is missing.
-
-    Verdicts whose judge meets it stay as they are; a page shows the message where the figure
-    would be.
-    """
-
-    @property
-    def reason(self) -> str:
-        """The message."""
-        return str(self)
+__all__ = ["Unavailable"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,7 @@ def part(*measurements: str, table: str = "", verdicts: Sequence[str] = ()
 
     def decorate(draw: _Part[_P]) -> _Part[_P]:
         @wraps(draw)
-        def drawn(source: Source, *args: _P.args, **kwargs: _P.kwargs) -> str:
+        def drawn(source: Source, /, *args: _P.args, **kwargs: _P.kwargs) -> str:
             try:
                 return draw(source, *args, **kwargs)
             except Missing as lack:

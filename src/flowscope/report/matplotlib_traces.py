@@ -31,12 +31,12 @@ _SIZES = {"diamond": 0.76, "square": 0.88}
 Places = NDArray[np.float64]
 
 
-def colour(text: str) -> tuple[float, ...]:
+def colour(text: str) -> tuple[float, float, float, float]:
     """Colour of plotly (``#rrggbb`` or ``rgba(r,g,b,a)``) as numbers."""
-    if text.startswith("rgb"):
-        parts = [float(part) for part in text[text.index("(") + 1 : -1].split(",")]
-        return (*(part / 255 for part in parts[:3]), *parts[3:])
-    return to_rgba(text)
+    if not text.startswith("rgba("):
+        return to_rgba(text)
+    red, green, blue, opacity = map(float, text[len("rgba(") : -1].split(","))
+    return red / 255, green / 255, blue / 255, opacity
 
 
 def line_style(line: Picture, otherwise: str = theme.BLUE) -> dict[str, Any]:
