@@ -12,7 +12,6 @@ from flowscope.records import Run
 from flowscope.report import Page
 from flowscope.report.canvas import matplotlib_figure, picture_of
 from flowscope.report.source import Source, read_source
-from flowscope.report.spec import Figure
 
 __all__ = ["Figures", "NamedFigure"]
 
@@ -54,11 +53,12 @@ class Figures(Mapping[str, NamedFigure]):
     def __getitem__(self, name: str) -> NamedFigure:
         if name not in self._page.figures:
             raise KeyError(self._unknown(name))
-        figure = self._page.figures[name]
+        figure, source = self._page.figures[name], read_source(self._run, self._page)
         try:
-            caption = str(figure.caption(self._source_of(figure)))
+            figure.draw(source)
+            caption = str(figure.caption(source))
         except Missing as lack:
-            caption = f"Not shown: {lack.reason.rstrip('.')}."
+            caption = f"Not shown: {figure.why(source, lack).reason.rstrip('.')}."
         return NamedFigure(name=name, title=figure.title, caption=caption)
 
     def __iter__(self) -> Iterator[str]:
@@ -76,12 +76,6 @@ class Figures(Mapping[str, NamedFigure]):
         near = get_close_matches(str(name), list(self), n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         return f"This run has no figure {name!r}{hint} It has {', '.join(self)}."
-
-    def _source_of(self, figure: Figure) -> Source:
-        """Run folder as the figure reads it, after it is known that the figure can be drawn."""
-        source = read_source(self._run, self._page)
-        figure.draw(source)
-        return source
 
     def draw(self, name: str, backend: str) -> Any:
         """Draw a figure; see `flowscope.lab.Result.plot`."""

@@ -10,6 +10,7 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
+from flowscope.records import Missing
 from flowscope.report.source import Source
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -32,7 +33,10 @@ def picture_of(source: Source, figure: Figure) -> Picture | MatplotlibFigure:
     """
     from flowscope.report.panels import with_key
 
-    drawn = figure.draw(source)
+    try:
+        drawn = figure.draw(source)
+    except Missing as lack:
+        raise figure.why(source, lack) from None
     return with_key(drawn, figure.entries(source)) if isinstance(drawn, dict) else drawn
 
 

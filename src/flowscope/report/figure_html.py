@@ -52,11 +52,8 @@ def part(*measurements: str, table: str = "", verdicts: Sequence[str] = ()
 
     Parameters
     ----------
-    *measurements
-        Measurements whose reason is shown where they abstained; the last one counts.
-    table, verdicts
-        Where this table is not there, the common reason of these verdicts is shown, if none of
-        them was measured.
+    *measurements, table, verdicts
+        Where the reason is looked for: see `Source.why`.
     """
 
     def decorate(draw: _Part[_P]) -> _Part[_P]:
@@ -65,9 +62,7 @@ def part(*measurements: str, table: str = "", verdicts: Sequence[str] = ()
             try:
                 return draw(source, *args, **kwargs)
             except Missing as lack:
-                if table and table not in source.tables:
-                    lack = source.withheld(lack, *verdicts)
-                return missing(source.noted(lack, *measurements))
+                return missing(source.why(lack, *measurements, table=table, verdicts=verdicts))
 
         return drawn
 
@@ -98,9 +93,12 @@ def figure(
 
 
 def shown(source: Source, name: str, drawing: Figure) -> str:
-    """Figure of a run as HTML; ``name`` is that of its box on the page."""
-    picture = drawing.draw(source)
-    return figure(name, picture, drawing.caption(source), drawing.entries(source))
+    """Figure of a run as HTML, or why there is none; ``name`` is that of its box on the page."""
+    try:
+        picture = drawing.draw(source)
+        return figure(name, picture, drawing.caption(source), drawing.entries(source))
+    except Missing as lack:
+        return missing(drawing.why(source, lack))
 
 
 def fact_list(facts: Sequence[tuple[str, str]]) -> str:

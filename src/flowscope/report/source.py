@@ -6,7 +6,7 @@ changed since it was written is an error: nothing is shown from a damaged run.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -85,6 +85,24 @@ class Source:
         reasons = {m.name: m.because for m in reversed(self.measurements) if m.status != "ok"}
         said = [reasons[name] for name in names if name in reasons]
         return Missing(said[-1]) if said else lack
+
+    def why(self, lack: Missing, *names: str, table: str = "", verdicts: Sequence[str] = ()
+            ) -> Missing:  # fmt: skip
+        """Why a figure is not there, in the words that a reader is shown.
+
+        Parameters
+        ----------
+        lack
+            What is missing.
+        names
+            Measurements whose reason is given instead where they abstained; the last one counts.
+        table, verdicts
+            Where this table is not there, the common reason of these verdicts is given instead,
+            if none of them was measured.
+        """
+        if table and table not in self.tables:
+            lack = self.withheld(lack, *verdicts)
+        return self.noted(lack, *names)
 
     @property
     def study(self) -> bool:

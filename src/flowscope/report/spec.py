@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing, Unavailable
 
 if TYPE_CHECKING:
     from flowscope.report.figure_html import Caption
@@ -49,16 +49,25 @@ class Figure:
         Returns the caption.
     key
         What each line and mark stands for, or a function that returns it.
+    measurements, table, verdicts
+        Where the reason is looked for that is shown in place of the figure: see `Source.why`.
     """
 
     title: str
     draw: Callable[[Source], Any]
     caption: Callable[[Source], str | Caption]
     key: Sequence[Entry | Drawn] | Callable[[Source], Sequence[Entry | Drawn]] = ()
+    measurements: tuple[str, ...] = ()
+    table: str = ""
+    verdicts: tuple[str, ...] = ()
 
     def entries(self, source: Source) -> Sequence[Entry | Drawn]:
         """What each line and mark stands for in the figure of this run."""
         return self.key(source) if callable(self.key) else self.key
+
+    def why(self, source: Source, lack: Missing) -> Missing:
+        """What is said where the figure would be."""
+        return source.why(lack, *self.measurements, table=self.table, verdicts=self.verdicts)
 
 
 def _nothing(source: Source) -> tuple[()]:

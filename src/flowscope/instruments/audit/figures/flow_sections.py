@@ -30,6 +30,8 @@ def flow_section(source: Source) -> str:
     """Forecasts, kinds of drift, clouds, bounds and the budget, or why there are none."""
     if not any(name in source.tables for name in _TABLES):
         source.table("adequacy")
+    bounds = shown(source, "overlay", FLOW_FIGURES["overlay"])
+    budget = shown(source, "budget", FLOW_FIGURES["budget"])
     return (
         "<p>A drift is a rule that says, from where a token’s output is now, where it goes next. "
         "It is fitted on half of the prompts and judged on the other half. Total variation is the "
@@ -39,8 +41,8 @@ def flow_section(source: Source) -> str:
         + _forecasts(source)
         + _kinds(source)
         + _clouds(source)
-        + f'<div class="pair"><div><h3>What bounds one layer</h3>{_overlay(source)}</div>'
-        f"<div><h3>Budget against error</h3>{_budget(source)}</div></div>"
+        + f'<div class="pair"><div><h3>What bounds one layer</h3>{bounds}</div>'
+        f"<div><h3>Budget against error</h3>{budget}</div></div>"
         + numbers(source, "overlay")
         + numbers(source, "budget")
     )
@@ -136,11 +138,6 @@ def _clouds(source: Source) -> str:
     )
 
 
-@part(table="overlay", verdicts=(ADEQUACY.name,))
-def _overlay(source: Source) -> str:
-    return shown(source, "overlay", FLOW_FIGURES["overlay"])
-
-
 def _overlay_caption(source: Source) -> str:
     frame = source.tables["overlay"]
     told = {name: _mean(column(frame, f"{name}_informative")) for name in ("budget", "restricted")}
@@ -162,11 +159,6 @@ def _overlay_caption(source: Source) -> str:
 def _mean(values: list[float]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return sum(known) / len(known) if known else math.nan
-
-
-@part(table="budget", verdicts=(ADEQUACY.name,))
-def _budget(source: Source) -> str:
-    return shown(source, "budget", FLOW_FIGURES["budget"])
 
 
 def _budget_caption(source: Source) -> str:
@@ -191,7 +183,6 @@ def _drawn(drawn: int, whole: int) -> str:
     return count(whole, "token") if drawn == whole else f"{drawn} of {whole} tokens drawn"
 
 
-@part(table="depth_loss", verdicts=(ADEQUACY.name, ROTATION.name))
 def depth_loss_section(source: Source) -> str:
     """What removing the last layers costs, beside the mobility left, or why it is not known."""
     drawn = shown(source, "depth-loss", FLOW_FIGURES["depth_loss"])
@@ -262,6 +253,8 @@ FLOW_FIGURES: dict[str, Figure] = {
             ("band", "interval of the flow"),
             *SHADES,
         ),
+        table="adequacy",
+        verdicts=(ADEQUACY.name,),
     ),
     "overlay": Figure(
         title="What bounds one layer",
@@ -272,12 +265,16 @@ FLOW_FIGURES: dict[str, Figure] = {
                  strict=True),
             ("rule vacuous", "vacuous where above .99"),
         ),
+        table="overlay",
+        verdicts=(ADEQUACY.name,),
     ),
     "budget": Figure(
         title="Budget against error",
         draw=flow_figures.budget,
         caption=_budget_caption,
         key=(("dot", "one token"), ("rule random_weights", "error = budget")),
+        table="budget",
+        verdicts=(ADEQUACY.name,),
     ),
     "depth_loss": Figure(
         title="What are the last layers worth?",
@@ -289,6 +286,8 @@ FLOW_FIGURES: dict[str, Figure] = {
             ("band", "interval"),
             ("rule vacuous", "free up to here"),
         ),
+        table="depth_loss",
+        verdicts=(ADEQUACY.name, ROTATION.name),
     ),
     "rotation": Figure(
         title="Does the motion turn?",
@@ -302,6 +301,8 @@ FLOW_FIGURES: dict[str, Figure] = {
             ("rule half", "one half"),
             *SHADES,
         ),
+        table="rotation",
+        verdicts=(ROTATION.name,),
     ),
 }  # fmt: skip
 """Figures of the flow and its rotation by the name of their file."""

@@ -217,6 +217,7 @@ FIGURES: dict[str, Figure] = {
             ("diamond random", "random change of equal size"),
             ("rule vacuous", "unchanged model"),
         ),
+        measurements=("dials",),
     ),
 }  # fmt: skip
 """Figures of a page about the heads by the name of their file."""

@@ -173,11 +173,6 @@ def _unresolved(source: Source) -> str:
     return fold("Why some have no slope", listing(rows, "slopes that were not fitted"))
 
 
-@part("smoothness")
-def _steps(source: Source) -> str:
-    return shown(source, "smoothness", FIGURES["image_smoothness"])
-
-
 @part("paths")
 def _paths(source: Source) -> str:
     return (
@@ -191,7 +186,7 @@ def _paths(source: Source) -> str:
 
 def _smoothness(source: Source) -> str:
     tables = numbers(source, "smoothness") + numbers(source, "paths")
-    return _steps(source) + _paths(source) + tables
+    return shown(source, "smoothness", FIGURES["image_smoothness"]) + _paths(source) + tables
 
 
 def _rotation_key(source: Source) -> list[Entry | Drawn]:
@@ -203,13 +198,8 @@ def _rotation_key(source: Source) -> list[Entry | Drawn]:
     return entries
 
 
-@part("rotation")
-def _turning(source: Source) -> str:
-    return shown(source, "rotation", FIGURES["image_rotation"])
-
-
 def _rotation(source: Source) -> str:
-    return _turning(source) + numbers(source, "rotation")
+    return shown(source, "rotation", FIGURES["image_rotation"]) + numbers(source, "rotation")
 
 
 def _information_key(source: Source) -> list[Entry | Drawn]:
@@ -217,7 +207,6 @@ def _information_key(source: Source) -> list[Entry | Drawn]:
             ("passing", "10 % to 90 % of what is gained")]  # fmt: skip
 
 
-@part("information")
 def _information(source: Source) -> str:
     drawn = shown(source, "information", FIGURES["image_information"])
     return drawn + numbers(source, "information")
@@ -239,14 +228,9 @@ def _uturn_key(source: Source) -> list[Entry | Drawn]:
             ("abstained", "interval (in its colour)")]  # fmt: skip
 
 
-@part("uturn")
-def _returns(source: Source) -> str:
-    return shown(source, "uturn", FIGURES["image_uturn"])
-
-
 def _uturn(source: Source) -> str:
     strip = f"<h3>Images that came back</h3>{_uturn_sheet(source)}"
-    return _returns(source) + strip + numbers(source, "uturn")
+    return shown(source, "uturn", FIGURES["image_uturn"]) + strip + numbers(source, "uturn")
 
 
 def _family_key(source: Source) -> list[Entry | Drawn]:
@@ -254,13 +238,8 @@ def _family_key(source: Source) -> list[Entry | Drawn]:
     return [*family_looks(source).values(), *more]
 
 
-@part("family")
-def _lambdas(source: Source) -> str:
-    return shown(source, "family", FIGURES["image_family"])
-
-
 def _family(source: Source) -> str:
-    return _lambdas(source) + numbers(source, "family")
+    return shown(source, "family", FIGURES["image_family"]) + numbers(source, "family")
 
 
 FIGURES: dict[str, Figure] = {
@@ -275,11 +254,13 @@ FIGURES: dict[str, Figure] = {
             ("abstained", "SDE against SDE: 95 % of the null"),
             ("rule vacuous", "its median"),
         ),
+        measurements=("parity",),
     ),
     "image_samples": Figure(
         title="Samples side by side",
         draw=lambda source: strip_figure(sample_strip(source)),
         caption=lambda source: sample_caption(source, sample_strip(source)),
+        measurements=("samples",),
     ),
     "image_weak_error": Figure(
         title="Does the error fall at first order?",
@@ -287,41 +268,48 @@ FIGURES: dict[str, Figure] = {
                         for sampler, look in SAMPLERS.items()}),
         caption=weak_error_caption,
         key=_order_key,
+        measurements=("weak_error_slope", "weak_error"),
     ),
     "image_smoothness": Figure(
         title="How smooth are the paths?",
         draw=smoothness_figure,
         caption=smoothness_caption,
         key=(*SAMPLERS.values(), ("abstained", "interval (in its colour)")),
+        measurements=("smoothness",),
     ),
     "image_rotation": Figure(
         title="Does the learned score turn?",
         draw=rotation_figure,
         caption=rotation_caption,
         key=_rotation_key,
+        measurements=("rotation",),
     ),
     "image_information": Figure(
         title="When does the image decide its class?",
         draw=information_figure,
         caption=information_caption,
         key=_information_key,
+        measurements=("information",),
     ),
     "image_uturn": Figure(
         title="Noise it and come back",
         draw=uturn_figure,
         caption=uturn_caption,
         key=_uturn_key,
+        measurements=("uturn",),
     ),
     "image_uturn_strip": Figure(
         title="Images that came back",
         draw=lambda source: strip_figure(uturn_strip(source)),
         caption=lambda source: uturn_strip_caption(source, uturn_strip(source)),
+        measurements=("uturn_strip",),
     ),
     "image_family": Figure(
         title="From ODE to SDE at equal cost",
         draw=family_figure,
         caption=family_caption,
         key=_family_key,
+        measurements=("family",),
     ),
 }  # fmt: skip
 """Figures of a page about an image model by the name of their file."""

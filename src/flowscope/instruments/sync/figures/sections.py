@@ -295,13 +295,8 @@ def _propagation(source: Source) -> str:
     )
 
 
-@part()
-def _mode_figure(source: Source) -> str:
-    return shown(source, "modes", FIGURES["sync_modes"])
-
-
 def _modes(source: Source) -> str:
-    return _mode_figure(source) + numbers(source, "mode_commitment")
+    return shown(source, "modes", FIGURES["sync_modes"]) + numbers(source, "mode_commitment")
 
 
 def _mode_key(source: Source) -> list[Entry | Drawn]:
@@ -316,6 +311,7 @@ FIGURES: dict[str, Figure] = {
         draw=_agreement_panels,
         caption=agreement_caption,
         key=_agreement_key,
+        measurements=("agreement", "tau_spec"),
     ),
     "sync_scales": Figure(
         title="Is coarse structure decided before fine detail?",
@@ -327,23 +323,27 @@ FIGURES: dict[str, Figure] = {
             ("rule grey", "fitted sigmoid (thin)"),
             ("band", "interval"),
         ),
+        measurements=("agreement",),
     ),
     "sync_gap": Figure(
         title="The gap inside, by depth",
         draw=_gap_panels,
         caption=gap_caption,
         key=lambda source: [*_gap_key(source), *_GAP_NULL],
+        measurements=("internal_gap", "internal gap"),
     ),
     "sync_energies": Figure(
         title="Energy of the modes over time",
         draw=_first_energies,
         caption=energy_caption,
         key=_energy_key,
+        measurements=("energies", "internal gap"),
     ),
     "sync_strip": Figure(
         title="Pairs of samples",
         draw=lambda source: strip_figure(paired_samples(source)),
         caption=lambda source: strip_caption(paired_samples(source)),
+        measurements=("strip",),
     ),
     "sync_propagation": Figure(
         title="How a block multiplies a difference",
