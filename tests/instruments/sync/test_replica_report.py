@@ -54,7 +54,7 @@ from flowscope.instruments.sync.figures.tables import (
 )
 from flowscope.instruments.sync.page import PAGE
 from flowscope.lab import registry
-from flowscope.records import Manifest, Measurement, Run, Unavailable
+from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
 from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
@@ -509,14 +509,15 @@ def test_an_empty_run_of_replicas_is_a_page_that_says_so(tmp_path):
 def test_render_writes_the_pictures_of_replicas_and_no_others(tmp_path):
     run = write_replicas(tmp_path / "run", **SMALL)
     first = {path: path.read_bytes() for path in render(run, PAGE)}
-    names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
+    names = {f"figures/{name}.png" for name in PAGE.figures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
     assert {path: path.read_bytes() for path in render(run, PAGE)} == first
     pages = [one.resolve(one.page) for one in registry.instruments()]
-    assert not any(set(PAGE.pictures) & set(page.pictures) for page in pages if page is not PAGE)
+    assert not any(set(PAGE.figures) & set(page.figures) for page in pages if page is not PAGE)
     (run.folder / "tables" / "energies.csv").unlink()
-    assert isinstance(png(read_source(run, PAGE), "sync_energies"), Unavailable)
+    with pytest.raises(Missing):
+        png(read_source(run, PAGE), "sync_energies")
     render(run, PAGE)
     assert not (run.folder / "figures" / "sync_energies.png").exists()
 

@@ -211,6 +211,7 @@ def _depth_loss_caption(source: Source) -> str:
 @part(table="rotation", verdicts=(ROTATION.name,))
 def rotation_section(source: Source) -> str:
     """The share of the motion that turns, or why it is not known."""
+    rotation_figures.rotation_rows(source)  # raises where rotation was measured at no layer
     return (
         "<p>Motion down a slope can be written as the gradient of one function, a potential; "
         "motion around a centre cannot. R_norm is the share of the motion, as far as it can be "
