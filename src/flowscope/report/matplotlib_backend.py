@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from matplotlib.transforms import blended_transform_factory
@@ -227,12 +228,12 @@ def _shape(frames: Sequence[_Frame], shape: Picture) -> None:
         x0, x1, y0, y1 = (_place(frame, shape, key) for key in ("x0", "x1", "y0", "y1"))
         where = _coordinates(frame, shape)
         if shape["type"] == "line":
-            frame.ax.plot([x0, x1], [y0, y1], transform=where, zorder=1.9, scalex=False,
-                          scaley=False, **line_style(shape["line"]))  # fmt: skip
+            drawn: Any = Line2D([x0, x1], [y0, y1], zorder=1.9, **line_style(shape["line"]))
         else:
-            frame.ax.add_artist(Rectangle((x0, y0), x1 - x0, y1 - y0, transform=where, lw=0,
-                                          facecolor=colour(shape["fillcolor"]), zorder=0.4)
-                                )  # fmt: skip
+            fill = colour(shape["fillcolor"])
+            drawn = Rectangle((x0, y0), x1 - x0, y1 - y0, facecolor=fill, lw=0, zorder=0.4)
+        drawn.set_transform(where)
+        frame.ax.add_artist(drawn)  # unlike plot and add_patch, this leaves the limits alone
 
 
 def _annotate(frames: Sequence[_Frame], note: Picture) -> None:

@@ -44,7 +44,7 @@ def panel_row(draws: Mapping[str, Callable[[Any], Picture]]) -> Callable[[Any], 
             except Missing as lack:
                 lacks.append(lack)
         if not pictures:
-            raise lacks[0]
+            raise lacks[0] if lacks else Missing("the tables of this figure name no series")
         return beside(pictures)
 
     return draw

@@ -14,8 +14,8 @@ from tests.instruments.audit.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
 from flowscope.instruments.audit.figures import flow_figures, rotation_figures, sweep_figures
 from flowscope.instruments.audit.figures.depth_tables import clouds, drift_skills
-from flowscope.instruments.audit.figures.flow_sections import FLOW_FIGURES
 from flowscope.instruments.audit.figures.flow_sections import (
+    FLOW_FIGURES,
     depth_loss_section,
     flow_section,
     rotation_section,

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -364,8 +365,8 @@ def test_large_images_are_averaged_and_the_page_says_so(source):
 )
 def test_arrays_that_do_not_fit_are_refused_in_words(source, arrays, says):
     whole = {"g": np.zeros(1), "steps": np.zeros(2), **arrays} if "images" in arrays else arrays
-    refused = paired_samples(changed(source, {"strip": whole}))
-    assert says in refused.reason
+    with pytest.raises(Missing, match=says):
+        paired_samples(changed(source, {"strip": whole}))
 
 
 def test_undefined_pixels_are_grey_and_beyond_the_range_is_cut(source):
@@ -476,7 +477,8 @@ def test_a_poor_table_is_no_error(tmp_path, name, damage):
         if isinstance(picture, dict):
             go.Figure(picture)
     for picture in DRAWN.get(name, ()):
-        png(read_source(bare, PAGE), picture)
+        with suppress(Missing):
+            png(read_source(bare, PAGE), picture)
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
