@@ -65,7 +65,7 @@ def test_figures_are_listed_with_their_titles(audit):
 def test_a_wrong_name_gets_the_nearest_one(audit):
     with pytest.raises(InvalidInputError, match="'curvatur'; did you mean 'curvature'"):
         audit.plot("curvatur")
-    with pytest.raises(InvalidInputError, match="'qqq'. It has variation, locking"):
+    with pytest.raises(InvalidInputError, match=r"'qqq'\. It has variation, locking"):
         audit.plot("qqq")
 
 

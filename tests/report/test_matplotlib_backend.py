@@ -8,7 +8,7 @@ import pytest
 from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_rgba
 
-from flowscope.errors import InvalidInputError
+from flowscope.errors import InvalidInputError, Missing
 from flowscope.report import theme
 from flowscope.report.choosing import blank
 from flowscope.report.escaping import plotly_text
@@ -144,7 +144,7 @@ def test_shapes_do_not_move_the_limits():
     assert ax.get_xlim() == bare.get_xlim()
     assert ax.get_ylim() == bare.get_ylim()
     assert len(ax.lines) == 3
-    (rectangle,) = [a for a in ax.artists if a.get_width() == 51.5]
+    (rectangle,) = [a for a in ax.patches if a.get_width() == 51.5]
     assert rectangle.get_facecolor() == to_rgba(theme.PASSING)
     corner = rectangle.get_transform().transform((-50, 1))
     np.testing.assert_allclose(corner[1], ax.transAxes.transform((0, 1))[1])
@@ -217,7 +217,6 @@ def test_the_key_is_a_legend_with_the_look_of_the_page():
 
 
 def test_a_picture_without_traces_shows_its_sentence():
-    from flowscope.records import Missing
 
     ax = only(as_matplotlib(blank(Missing("no rows"), 200)))
     assert [text.get_text() for text in ax.texts] == ["no rows"]

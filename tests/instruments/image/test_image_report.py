@@ -335,7 +335,7 @@ def test_rotation_that_was_not_measured_says_why(bare_page, source):
     section = re.search(r'id="rotation".*?</section>', bare_page, re.S)[0]
     assert f"Not shown: {NO_ROTATION}." in section
     table = source.tables["rotation"].assign(normalised=math.nan, because="no <rank>")
-    with pytest.raises(Missing, match="^no <rank>$"):
+    with pytest.raises(Missing, match=r"^no <rank>$"):
         rotation_figure(changed(source, rotation=table))
 
 
@@ -496,7 +496,7 @@ def test_a_missing_part_leaves_its_reason_and_the_rest(tmp_path, name):
     assert "Not shown: the &lt;reason&gt;." in page
     assert Structure(page).wrong == []
     if name in DRAWN:
-        with pytest.raises(Missing, match="^the <reason>$"):
+        with pytest.raises(Missing, match=r"^the <reason>$"):
             png(read_source(run, PAGE), DRAWN[name])
 
 
