@@ -50,7 +50,7 @@ def test_the_command_prints_a_document_and_writes_a_report(first):
 def test_the_terminal_shows_the_verdict(cli, tmp_path):
     done = cli("toy", "--heads", 0.8, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"T1\s+fails\s+heads in 0\.\d+ ± 0\.\d+ of 4000 throws", done.stdout)
+    assert re.search(r"T1\s+FAILS:\s+heads in 0\.\d+ ± 0\.\d+ of 4000 throws", done.stdout)
 
 
 def test_a_run_that_decides_nothing_exits_with_three(cli, tmp_path):
