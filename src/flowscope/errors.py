@@ -10,6 +10,7 @@ __all__ = [
     "FlowscopeError",
     "InvalidInputError",
     "LoadError",
+    "Missing",
     "RecordError",
     "TapError",
     "UnsupportedModelError",
@@ -46,3 +47,16 @@ class LoadError(FlowscopeError):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class Missing(FlowscopeError):  # noqa: N818 - a run folder may lack a table
+    """A run folder lacks a table, a column or arrays; the message names what is missing.
+
+    Verdicts whose judge meets it stay as they are; a page shows the message where the figure
+    would be.
+    """
+
+    @property
+    def reason(self) -> str:
+        """The message."""
+        return str(self)

@@ -239,7 +239,7 @@ assert "torch" not in sys.modules
         assert (folder / "report.html").read_bytes() == (whole / "report.html").read_bytes()
         drawn = {file.name for file in (folder / "figures").iterdir()}
         assert drawn
-        assert drawn <= {f"{picture}.png" for picture in _page_of(name).pictures}
+        assert drawn <= {f"{picture}.png" for picture in _page_of(name).figures}
     assert max((folder / "report.html").stat().st_size for folder in folders) < 10e6
 
 

@@ -19,7 +19,7 @@ from flowscope.instruments.audit.figures import (
 from flowscope.instruments.audit.figures.spans import spans
 from flowscope.instruments.audit.figures.token_map import MOST_CELLS, token_data
 from flowscope.instruments.audit.page import PAGE
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import json_island
 from flowscope.report.source import read_source
@@ -111,7 +111,7 @@ def test_heads_that_collapsed_are_crossed(source):
 def test_a_missing_head_is_a_hole_not_a_zero(source):
     tables = {"heads": source.tables["heads"].iloc[1:]}
     changed = replace(source, verdicts=(), measurements=(), tables=tables)
-    assert math.isnan(head_figures.entropy_grid(changed, "entropy_share").cells[0][0])
+    assert math.isnan(head_figures.heads(changed, "entropy_share")["data"][0]["z"][0][0])
 
 
 def test_curvature_is_drawn_on_one_scale_and_silent_heads_are_crossed(source):
@@ -140,7 +140,8 @@ def test_a_sweep_that_was_not_run_says_so(source):
     frame = source.tables["curvature_response"]
     tables = {"curvature_response": frame[frame["kind"] == "temperature"]}
     changed = replace(source, verdicts=(), measurements=(), tables=tables)
-    assert "key norm was not run" in curvature_figures.response(changed, "key_norm").reason
+    with pytest.raises(Missing, match="key norm was not run"):
+        curvature_figures.response(changed, "key_norm")
 
 
 def test_abstained_steps_of_the_inequality_are_gaps(source):
@@ -175,6 +176,5 @@ def test_a_map_too_large_for_the_page_says_what_it_left_out(source):
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_its_table_a_figure_says_which(source, name):
     empty = replace(source, verdicts=(), measurements=(), tables={})
-    reason = FIGURES[name](empty)
-    assert isinstance(reason, Unavailable)
-    assert "has no table" in reason.reason
+    with pytest.raises(Missing, match="has no table"):
+        FIGURES[name](empty)

@@ -266,7 +266,7 @@ def test_render_draws_existing_pictures_again(tmp_path):
 def test_render_writes_the_page_and_the_pictures(tmp_path):
     run = write_run(tmp_path / "run")
     first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
-    names = {f"figures/{name}.png" for name in PAGE.pictures} | {"report.html"}
+    names = {f"figures/{name}.png" for name in PAGE.figures} | {"report.html"}
     assert {path.relative_to(run.folder).as_posix() for path in first} == names
     assert first[run.folder / "report.html"].decode() == report_html(run, PAGE)
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from flowscope.errors import Missing
+
 __all__ = [
     "CLAIMS_TABLE",
     "ENDS",
@@ -20,10 +22,6 @@ __all__ = [
 
 class Abstention(Exception):  # noqa: N818 - an outcome of a stage, not an error
     """A stage can say nothing about this subject; the message is the reason that is shown."""
-
-
-class Missing(Exception):  # noqa: N818 - a run folder may lack a table
-    """A run folder lacks a table, a column or arrays; the message names what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
     instrument
         Its stages and studies name the tables, its claims the questions and titles.
     **drawing
-        Other fields of `flowscope.report.Page`: sections, pictures, facts.
+        Other fields of `flowscope.report.Page`: sections, figures, facts.
     """
     studies = [instrument.study(reference) for reference in instrument.studies]
     of_studies = {name: table for study in studies for name, table in study.tables.items()}

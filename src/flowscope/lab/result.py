@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -16,6 +16,9 @@ from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Run, Unavailable, Verdict
 from flowscope.records.verdict_text import verdict_label, verdict_line
+
+if TYPE_CHECKING:
+    from flowscope.lab.plots import Figures
 
 __all__ = ["Result", "Tables", "open_run", "opened", "plain_rows"]
 
@@ -129,6 +132,33 @@ class Result:
         if self.only:
             missing = f"this run measured only {', '.join(self.only)}"
         return Unavailable(reasons.get(part or name, missing))
+
+    @property
+    def figures(self) -> Figures:
+        """Figures of the run by name, each with its title and caption."""
+        from flowscope.lab.plots import Figures
+
+        return Figures(self.run, self.instrument.resolve(self.instrument.page))
+
+    def plot(self, name: str, backend: str = "plotly") -> Any:
+        """Figure of the run, drawn from its tables.
+
+        Parameters
+        ----------
+        name
+            One of ``result.figures``.
+        backend
+            ``"plotly"`` for a `plotly.graph_objects.Figure`, ``"matplotlib"`` for a
+            `matplotlib.figure.Figure`.
+
+        Raises
+        ------
+        InvalidInputError
+            There is no figure of that name, or no such back end.
+        Missing
+            The run lacks a table that the figure shows; the message is the one on the page.
+        """
+        return self.figures.draw(name, backend)
 
     def report(self, folder: str | Path | None = None, *, png: bool = False) -> Path:
         """Write ``report.html`` and return its path.

@@ -5,6 +5,7 @@ where both come from (:class:`Manifest`), and the folder that holds them (:class
 not there is an :class:`Unavailable` with its reason. No record knows a model, a clock or torch.
 """
 
+from flowscope.errors import Missing
 from flowscope.records.absence import Unavailable
 from flowscope.records.arrays import array_hash
 from flowscope.records.documents import SCHEMA, fingerprint
@@ -23,6 +24,7 @@ __all__ = [
     "Interval",
     "Manifest",
     "Measurement",
+    "Missing",
     "Run",
     "Shard",
     "ShardKey",

@@ -1,66 +1,70 @@
-"""What every PNG shares: empty axes, their titles, marks and colours; and how it is written.
+"""Figures of a page as plotly and matplotlib draw them, and as PNG files.
 
-The bytes depend on the tables and the version of matplotlib alone: no date, no software name,
-and a fixed font that comes with it.
+The bytes of a PNG depend on the tables and the version of matplotlib alone: no date, no software
+name, and a fixed font that comes with matplotlib.
 """
+
+from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-
-from flowscope.records import Unavailable
-from flowscope.report import theme
+from flowscope.records import Missing
 from flowscope.report.source import Source
+from flowscope.report.spec import Figure
+from flowscope.report.theme import Picture
 
-__all__ = ["COLOUR_MAP", "DASHES", "MARKERS", "canvas", "png", "titled"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
-DASHES = {"solid": "-", "dash": "--", "dot": ":"}
-"""The dashes of the page in matplotlib's words."""
-
-MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^",
-            "triangle-down": "v", "hexagon": "h"}  # fmt: skip
-"""Marks of the page in matplotlib's words."""
-
-COLOUR_MAP = LinearSegmentedColormap.from_list("flowscope", list(theme.SCALE))
-"""The sequential scale of the page."""
+__all__ = ["matplotlib_figure", "picture_of", "png"]
 
 _DPI = 130
 
 
-def canvas(
-    width: float, height: float, panels: int, *, constrained: bool = True
-) -> tuple[Figure, Sequence[Any]]:
-    """Empty figure of so many panels side by side, and their axes."""
-    layout: Literal["constrained"] | None = "constrained" if constrained else None
-    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.spines[["left", "bottom"]].set_color("#aab4bd")
-        ax.tick_params(colors=theme.MUTED, labelsize=9)
-        ax.grid(True, axis="y", color=theme.RULE, lw=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
+def picture_of(source: Source, figure: Figure) -> Picture | MatplotlibFigure:
+    """Picture of a figure with its key as a legend; a sheet of images as matplotlib drew it.
+
+    Raises
+    ------
+    Missing
+        The run lacks a table that the figure shows.
+    """
+    from flowscope.report.panels import with_key
+
+    try:
+        drawn = figure.draw(source)
+    except Missing as lack:
+        raise figure.why(source, lack) from None
+    return with_key(drawn, figure.entries(source)) if isinstance(drawn, dict) else drawn
 
 
-def titled(ax: Any, x: str, y: str, title: str) -> None:
-    """Name the axes and the panel; no text is read as a formula."""
-    ax.set_xlabel(x, color=theme.MUTED)
-    ax.set_ylabel(y, color=theme.MUTED)
-    ax.set_title(title, loc="left", color=theme.INK, fontsize=11, fontweight="bold",
-                 parse_math=False)  # fmt: skip
+def matplotlib_figure(source: Source, figure: Figure) -> MatplotlibFigure:
+    """Figure of a page drawn by matplotlib.
+
+    Raises
+    ------
+    Missing
+        The run lacks a table that the figure shows.
+    """
+    from flowscope.report.matplotlib_backend import as_matplotlib
+
+    drawn = picture_of(source, figure)
+    return as_matplotlib(drawn, figure.title) if isinstance(drawn, dict) else drawn
 
 
-def png(source: Source, name: str) -> bytes | Unavailable:
-    """Picture of that name, of those of its page, or why there is none."""
-    drawn = source.page.pictures[name](source)
-    if isinstance(drawn, Unavailable):
-        return drawn
+def png(source: Source, name: str) -> bytes:
+    """Figure of that name as the content of a PNG file.
+
+    Raises
+    ------
+    Missing
+        The run lacks a table that the figure shows.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    drawn = matplotlib_figure(source, source.page.figures[name])
     content = io.BytesIO()
     FigureCanvasAgg(drawn)
     with warnings.catch_warnings():

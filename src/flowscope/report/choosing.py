@@ -1,16 +1,45 @@
 """A list above a figure that chooses which of several pictures is drawn, and grids of pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import html_text, json_island, plotly_text
 from flowscope.report.theme import Picture
 
-__all__ = ["Pictures", "blank", "choice_data", "choice_list", "panel_grid"]
+__all__ = ["Pictures", "blank", "choice_data", "choice_list", "panel_grid", "pictures_of"]
 
-Pictures = Sequence[Picture | Unavailable]
-"""The pictures that a list chooses between; one that is not there is an empty frame."""
+Pictures = Sequence[Picture]
+"""The pictures that a list chooses between."""
+
+_HEIGHT = 278
+"""Height of an empty frame in pixels."""
+
+
+def pictures_of(draws: Iterable[Callable[[], Picture]], *, must: bool = False) -> Pictures:
+    """Pictures that these functions draw; one whose table is missing is an empty frame.
+
+    Parameters
+    ----------
+    draws
+        Functions without arguments.
+    must
+        Whether the first one may not be missing.
+
+    Raises
+    ------
+    Missing
+        The first one is missing, and it must not be.
+    """
+    pictures: list[Picture] = []
+    for draw in draws:
+        try:
+            pictures.append(draw())
+        except Missing as lack:
+            if must and not pictures:
+                raise
+            pictures.append(blank(lack, _HEIGHT))
+    return pictures
 
 
 def choice_list(label: str, names: Sequence[str], options: Sequence[str], shown: int = 0) -> str:
@@ -31,8 +60,7 @@ def choice_data(name: str, pictures: Pictures, shown: int = 0) -> str:
     """Pictures of a plot beside the one it starts with; nothing where there is no choice."""
     if len(pictures) < 2:
         return ""
-    whole = [p if not isinstance(p, Unavailable) else blank(p, 278) for p in pictures]
-    held = [_beyond(whole[shown], picture) for picture in whole]
+    held = [_beyond(pictures[shown], picture) for picture in pictures]
     return f'<script type="application/json" id="data-choices-{name}">{json_island(held)}</script>'
 
 
@@ -54,10 +82,10 @@ def panel_grid(panels: Sequence[str]) -> str:
     return f'<div class="panels{pairs}">{"".join(panels)}</div>'
 
 
-def blank(reason: Unavailable, height: int) -> Picture:
+def blank(lack: Missing, height: int) -> Picture:
     """Empty frame that says why, for one of several choices of a figure."""
     hidden = {"visible": False}
     said = {"x": 0.5, "y": 0.5, "xref": "paper", "yref": "paper", "showarrow": False,
-            "text": plotly_text(reason.reason),
+            "text": plotly_text(lack.reason),
             "font": {"size": 13, "color": theme.MUTED}}  # fmt: skip
     return {"data": [], "layout": theme.layout(hidden, hidden, height, annotations=[said])}

@@ -1,11 +1,12 @@
 """Claims of a paper and what a study of it measured."""
 
+from collections.abc import Callable
+
 import pandas as pd
 
-from flowscope.records import Unavailable
 from flowscope.report.chance import chance_of_claims
 from flowscope.report.escaping import html_text
-from flowscope.report.figure_html import fold, missing
+from flowscope.report.figure_html import fold
 from flowscope.report.listings import listing
 from flowscope.report.source import Source, words
 from flowscope.report.spec import Section
@@ -23,9 +24,7 @@ _ANSWERS = {
 """Answer to a claim: how its chip looks, and its sign."""
 
 
-def claims(
-    source: Source, table: str, paper: str, about: str = "transformers"
-) -> str | Unavailable:
+def claims(source: Source, table: str, paper: str, about: str = "transformers") -> str:
     """Table of a paper's claims, each with what was measured and whether they agree.
 
     Parameters
@@ -38,10 +37,13 @@ def claims(
         Number of the paper.
     about
         What the paper makes its claims about.
+
+    Raises
+    ------
+    Missing
+        The run lacks the table.
     """
     frame = source.table(table, "says", "measured", "agrees")
-    if isinstance(frame, Unavailable):
-        return frame
     answers = words(frame, "agrees")
     parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
     columns = (words(frame, name) for name in ("item", "where", "says", "measured"))
@@ -63,10 +65,9 @@ def claims(
     )
 
 
-def claims_section(content: str | Unavailable) -> Section:
+def claims_section(content: Callable[[Source], str]) -> Section:
     """Section of a study that shows its claims, or why they are not there."""
-    shown = missing(content) if isinstance(content, Unavailable) else content
-    return ("claims", "What the source says, what we measure", shown)
+    return ("claims", "What the source says, what we measure", content)
 
 
 def answer_chip(answer: str) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = [
+    "from_plotly",
     "hover",
     "html_text",
     "json_island",
@@ -85,6 +86,11 @@ def plotly_text(value: object) -> str:
     '&#60;b&#62;&#37;&#123;x&#125;'
     """
     return _PLOTLY.sub(lambda match: f"&#{ord(match[0])};", visible(value))
+
+
+def from_plotly(text: str) -> str:
+    """Text of a label of plotly as it was before :func:`plotly_text`."""
+    return html.unescape(text)
 
 
 def hover(lines: Iterable[object]) -> str:

@@ -1,13 +1,21 @@
 """A figure as HTML: an empty box, its data as JSON beside it, a key in words, a caption."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.escaping import html_text, json_island
+from flowscope.report.marks import Drawn, Entry, key
+from flowscope.report.source import Source
+from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
 
-__all__ = ["Caption", "captioned", "fact_list", "figure", "fold", "key", "missing", "plot"]
+__all__ = ["Caption", "fact_list", "figure", "fold", "key", "missing", "part", "plot", "shown"]
+
+_P = ParamSpec("_P")
+_Part = Callable[Concatenate[Source, _P], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +27,10 @@ class Caption:
     against: str
     basis: str
 
+    def __str__(self) -> str:
+        parts = (self.seen, f"Null: {self.null}", f"Would count against it: {self.against}")
+        return " ".join((*parts, f"Basis: {self.basis}"))
+
     @property
     def html(self) -> str:
         """The caption as HTML."""
@@ -29,9 +41,32 @@ class Caption:
         return f"<figcaption><p>{html_text(self.seen)}</p>{rest}</figcaption>"
 
 
-def missing(reason: Unavailable) -> str:
+def missing(lack: Missing) -> str:
     """Paragraph that stands where a figure would."""
-    return f'<p class="missing">Not shown: {html_text(reason.reason.rstrip("."))}.</p>'
+    return f'<p class="missing">Not shown: {html_text(lack.reason.rstrip("."))}.</p>'
+
+
+def part(*measurements: str, table: str = "", verdicts: Sequence[str] = ()
+         ) -> Callable[[_Part[_P]], _Part[_P]]:  # fmt: skip
+    """Decorator of a part of a page: where a table is missing, the part shows the reason alone.
+
+    Parameters
+    ----------
+    *measurements, table, verdicts
+        Where the reason is looked for: see `Source.why`.
+    """
+
+    def decorate(draw: _Part[_P]) -> _Part[_P]:
+        @wraps(draw)
+        def drawn(source: Source, /, *args: _P.args, **kwargs: _P.kwargs) -> str:
+            try:
+                return draw(source, *args, **kwargs)
+            except Missing as lack:
+                return missing(source.why(lack, *measurements, table=table, verdicts=verdicts))
+
+        return drawn
+
+    return decorate
 
 
 def plot(name: str, picture: Picture, label: str) -> str:
@@ -44,21 +79,26 @@ def plot(name: str, picture: Picture, label: str) -> str:
     )
 
 
-def figure(name: str, picture: Picture | Unavailable, caption: str, legend: str = "") -> str:
-    """Picture under its key and above its caption, or the reason there is none."""
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+def figure(
+    name: str, picture: Picture, caption: str | Caption, entries: Sequence[Entry | Drawn] = ()
+) -> str:
+    """Picture under its key and above its caption."""
+    legend = key(entries) if entries else ""
+    if isinstance(caption, Caption):
+        return f"<figure>{legend}{plot(name, picture, caption.seen)}{caption.html}</figure>"
     return (
         f"<figure>{legend}{plot(name, picture, caption)}"
         f"<figcaption>{html_text(caption)}</figcaption></figure>"
     )
 
 
-def captioned(name: str, picture: Picture | Unavailable, caption: Caption, legend: str = "") -> str:
-    """Picture under its key and above a caption in parts, or the reason there is none."""
-    if isinstance(picture, Unavailable):
-        return missing(picture)
-    return f"<figure>{legend}{plot(name, picture, caption.seen)}{caption.html}</figure>"
+def shown(source: Source, name: str, drawing: Figure) -> str:
+    """Figure of a run as HTML, or why there is none; ``name`` is that of its box on the page."""
+    try:
+        picture = drawing.draw(source)
+        return figure(name, picture, drawing.caption(source), drawing.entries(source))
+    except Missing as lack:
+        return missing(drawing.why(source, lack))
 
 
 def fact_list(facts: Sequence[tuple[str, str]]) -> str:
@@ -67,15 +107,6 @@ def fact_list(facts: Sequence[tuple[str, str]]) -> str:
         f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>" for name, value in facts
     )
     return f'<div class="numbers"><dl>{rows}</dl></div>' if rows else ""
-
-
-def key(entries: Sequence[tuple[str, str]]) -> str:
-    """Key of a figure: the class of a swatch and what it stands for, each."""
-    parts = "".join(
-        f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
-        for shape, label in entries
-    )
-    return f'<ul class="key">{parts}</ul>'
 
 
 def fold(summary: str, content: str, *, opened: bool = False) -> str:

@@ -3,17 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
-
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.canvas import COLOUR_MAP, canvas, titled
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["HeadGrid", "crosses", "grid_picture", "head_grid"]
+__all__ = ["HeadGrid", "crosses", "head_grid", "heat_map"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +23,19 @@ class HeadGrid:
     marked: list[tuple[float, float]]
 
 
-def head_grid(
-    source: Source, name: str, *, table: str, mark: tuple[str, str]
-) -> HeadGrid | Unavailable:
-    """One column of every head, and the heads in which the column ``mark[0]`` says ``mark[1]``."""
+def head_grid(source: Source, name: str, *, table: str, mark: tuple[str, str]) -> HeadGrid:
+    """One column of every head, and the heads in which the column ``mark[0]`` says ``mark[1]``.
+
+    Raises
+    ------
+    Missing
+        The table or the column is not there, or holds no number.
+    """
     frame = source.table(table, "layer", "head", name)
-    if isinstance(frame, Unavailable):
-        return frame
     keys = list(zip(column(frame, "layer"), column(frame, "head"), strict=True))
     values = column(frame, name)
     if all(map(math.isnan, values)):
-        return Unavailable(f"the column {name} of the table “{table}” holds no number")
+        raise Missing(f"the column {name} of the table “{table}” holds no number")
     cells = dict(zip(keys, values, strict=True))
     layers, numbers = sorted({key[0] for key in keys}), sorted({key[1] for key in keys})
     flags = zip(keys, words(frame, mark[0]), strict=True)
@@ -60,29 +59,43 @@ def crosses(keys: Sequence[tuple[float, float]]) -> Picture:
     }
 
 
-def grid_picture(
-    grids: dict[str, HeadGrid | Unavailable], scale: Normalize, label: str
-) -> Figure | Unavailable:
-    """Heat maps over layers and heads side by side; the first is the model, with its marks."""
-    first = next(iter(grids.values()))
-    if isinstance(first, Unavailable):
-        return first
-    present = {name: grid for name, grid in grids.items() if not isinstance(grid, Unavailable)}
-    height = max(4.0, min(0.14 * len(first.layers) + 1.2, 9))
-    figure, axes = canvas(4.6 * len(present), height, len(present))
-    for ax, (title, grid) in zip(axes, present.items(), strict=True):
-        sides = (
-            grid.heads[0] - 0.5,
-            grid.heads[-1] + 0.5,
-            grid.layers[-1] + 0.5,
-            grid.layers[0] - 0.5,
-        )
-        image = ax.imshow(grid.cells, cmap=COLOUR_MAP, norm=scale, aspect="auto",
-                          interpolation="nearest", extent=sides)  # fmt: skip
-        if grid is first and grid.marked:
-            layers, heads = zip(*grid.marked, strict=True)
-            ax.plot(heads, layers, "x", color=theme.VERMILION, ms=5, mew=1.6)
-        titled(ax, "head", "layer", title)
-        ax.grid(False)
-        figure.colorbar(image, ax=ax, label=label)
-    return figure
+def heat_map(
+    grid: HeadGrid,
+    limits: tuple[float, float],
+    texts: Sequence[Sequence[str]],
+    *marks: Picture,
+    **bar: Any,
+) -> Picture:
+    """Heat map over layers and heads.
+
+    Parameters
+    ----------
+    grid
+        The numbers; the first layer is drawn at the top.
+    limits
+        Numbers at the ends of the colour scale.
+    texts
+        Hover text of each cell.
+    *marks
+        Traces over the map.
+    **bar
+        Settings of the colour bar.
+    """
+    heat = {
+        "type": "heatmap",
+        "x": grid.heads,
+        "y": grid.layers,
+        "z": grid.cells,
+        "zmin": limits[0],
+        "zmax": limits[1],
+        "xgap": 1,
+        "ygap": 1,
+        "colorscale": theme.colour_scale(),
+        "colorbar": {"thickness": 10, "len": 1, "outlinewidth": 0, **bar},
+        "hovertext": texts,
+        "hoverinfo": "text",
+    }
+    x = theme.axis("head", showgrid=False, nticks=16)
+    y = theme.axis("layer", showgrid=False, autorange="reversed")
+    height = 120 + 11 * max(20, min(len(grid.layers), 60))
+    return {"data": [heat, *marks], "layout": theme.layout(x, y, height)}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from flowscope.records import Unavailable
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column, words
@@ -54,8 +53,8 @@ def _cells(frame: pd.DataFrame, name: str) -> list[str]:
 
 def numbers(source: Source, table: str) -> str:
     """Table behind a figure, closed; a long one is only named."""
-    frame = source.table(table)
-    if isinstance(frame, Unavailable):
+    frame = source.rows(table)
+    if frame.empty:
         return ""
     link = f'<a href="tables/{table}.csv">tables/{table}.csv</a>'
     if len(frame) > _LONGEST:

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from flowscope.report import theme
 from flowscope.report.colours import css_colour
-from flowscope.report.escaping import html_text
+from flowscope.report.escaping import html_text, plotly_text
+from flowscope.report.theme import Picture
 
-__all__ = ["SYMBOLS", "Drawn", "Look", "mark_key", "spread"]
+__all__ = ["SYMBOLS", "Drawn", "Entry", "Look", "key", "spread", "swatch_trace"]
+
+Entry = tuple[str, str]
+"""Entry of a key: the class of a swatch, and what the swatch stands for."""
 
 _STOPS = ("#cb7400", "#e2622b", "#c93c52", "#9c2c72", "#6f2a8c", "#43208a", "#17112e")
 _SHAPES = {
@@ -65,18 +70,79 @@ def spread(place: int, total: int) -> str:
     return _STOPS[round(last * place / (total - 1))] if total > 1 else _STOPS[last // 2]
 
 
-def mark_key(entries: Sequence[Drawn], more: Sequence[tuple[str, str]] = ()) -> str:
-    """Key of a figure: a line with its mark for each series, then swatches as elsewhere."""
-    drawn = "".join(
+def key(entries: Sequence[Entry | Drawn]) -> str:
+    """Key of a figure as HTML: a swatch, or the line and mark of a series, and its name, each."""
+    return f'<ul class="key">{"".join(map(_item, entries))}</ul>'
+
+
+def _item(entry: Entry | Drawn) -> str:
+    if isinstance(entry, tuple):
+        shape, label = entry
+        return f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
+    dashed = ' stroke-dasharray="4 2.5"' if entry.dash == "dash" else ""
+    return (
         f'<li><svg class="swatch line-mark" viewBox="0 0 22 12" aria-hidden="true">'
-        f'<path d="M0 6H22" style="stroke:{css_colour(one.colour)}" stroke-width="2"'
-        f"{' stroke-dasharray=' + chr(34) + '4 2.5' + chr(34) if one.dash == 'dash' else ''}/>"
-        f'<path d="{_SHAPES[one.symbol]}" style="fill:{css_colour(one.colour)}"/></svg>'
-        f"{html_text(one.label)}</li>"
-        for one in entries
+        f'<path d="M0 6H22" style="stroke:{css_colour(entry.colour)}" stroke-width="2"{dashed}/>'
+        f'<path d="{_SHAPES[entry.symbol]}" style="fill:{css_colour(entry.colour)}"/></svg>'
+        f"{html_text(entry.label)}</li>"
     )
-    rest = "".join(
-        f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
-        for shape, label in more
-    )
-    return f'<ul class="key">{drawn}{rest}</ul>'
+
+
+def _rule(colour: str, dash: str = "solid", width: float = 2) -> Picture:
+    return {"mode": "lines", "line": {"color": colour, "dash": dash, "width": width}}
+
+
+def _area(fill: str, edge: str) -> Picture:
+    line = {"color": edge, "width": 1}
+    return {"mode": "lines", "fill": "toself", "fillcolor": fill, "line": line}
+
+
+def _mark(symbol: str, colour: str, size: float = 9) -> Picture:
+    line = {"width": 1.6, "color": colour}
+    marker = {"symbol": symbol, "color": colour, "size": size, "line": line}
+    return {"mode": "markers", "marker": marker}
+
+
+_SWATCHES = {
+    "line": _rule(theme.BLUE),
+    "band": _area(theme.faded(theme.BLUE, 0.22), "#ffffff"),
+    "bar": _area(theme.faded(theme.VERMILION, 0.55), "#ffffff"),
+    "passing": _area(theme.PASSING, "#c4dcec"),
+    "abstained": _area(theme.ABSTAINED, "#c6cbcf"),
+    "diamond": _mark("diamond", theme.VERMILION),
+    "diamond open": _mark("diamond-open", theme.GREEN),
+    "diamond random": _mark("diamond-open", theme.VERMILION),
+    "disc": _mark("circle", theme.BLUE),
+    "disc muted": _mark("circle", theme.MUTED),
+    "dot": _mark("circle", theme.faded(theme.BLUE, 0.5), 5),
+    "hollow": _mark("circle-open", "#7b8791"),
+    "hollow blue": _mark("circle-open", theme.BLUE),
+    "square": _mark("square", theme.BLUE),
+    "square vermilion": _mark("square", theme.VERMILION),
+    "triangle": _mark("triangle-up", theme.ORANGE),
+    "triangle green": _mark("triangle-up", theme.GREEN),
+    "cross": _mark("x-thin", theme.VERMILION),
+    "rule": _rule(theme.INK),
+    "rule threshold": _rule(theme.INK),
+    "rule layer": _rule("#9aa4ad", width=1),
+    "rule grey": _rule("#7b8791"),
+    "rule random_weights": _rule(theme.VERMILION, "dash"),
+    "rule linear_interpolation": _rule(theme.GREEN, "dot"),
+    "rule green": _rule(theme.GREEN, "dash"),
+    "rule vacuous": _rule(theme.MUTED, "dot"),
+    "rule half": _rule(theme.INK, "dash"),
+    "upright": _rule(theme.MUTED, "dot"),
+}
+"""How a trace looks that stands for a swatch of ``page.css`` in a legend."""
+
+
+def swatch_trace(entry: Entry | Drawn) -> Picture:
+    """Trace without points that shows an entry of a key in a legend."""
+    if isinstance(entry, tuple):
+        look, label = _SWATCHES[entry[0]], entry[1]
+    else:
+        line = {"color": entry.colour, "dash": entry.dash, "width": 2}
+        marker = {"color": entry.colour, "symbol": entry.symbol, "size": 7}
+        look, label = {"mode": "lines+markers", "line": line, "marker": marker}, entry.label
+    return {"type": "scatter", "x": [None], "y": [None], **look, "name": plotly_text(label),
+            "showlegend": True, "hoverinfo": "skip"}  # fmt: skip

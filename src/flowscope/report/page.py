@@ -5,12 +5,11 @@ through the escaping could not run; data stand in JSON elements, which no browse
 The bytes depend on the run folder and the version of flowscope alone.
 """
 
-from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from flowscope.records import Run, Unavailable
+from flowscope.records import Missing, Run, Unavailable
 from flowscope.records.files import is_file, remove_file, write_file
 from flowscope.records.verdict import Decision
 from flowscope.report.appendix import manifest_details, not_measured
@@ -18,6 +17,7 @@ from flowscope.report.canvas import png
 from flowscope.report.colours import theme_css
 from flowscope.report.downloads import embedded
 from flowscope.report.escaping import html_text, script_hash
+from flowscope.report.figure_html import part
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
@@ -71,15 +71,14 @@ def render(run: Run, page: Page, *, with_png: bool = False) -> tuple[Path, ...]:
     """
     source = read_source(run, page)
     contents = {run.folder / "report.html": _page(source).encode()}
-    for name in page.pictures:
+    for name in page.figures:
         path = run.folder / "figures" / f"{name}.png"
         if not with_png and not is_file(path):
             continue
-        drawn = png(source, name)
-        if isinstance(drawn, Unavailable):
+        try:
+            contents[path] = png(source, name)
+        except Missing:
             remove_file(path)
-        else:
-            contents[path] = drawn
     for path, content in contents.items():
         write_file(path, content)
     return tuple(contents)
@@ -92,14 +91,14 @@ def _page(source: Source) -> str:
         f"default-src 'none'; script-src {' '.join(map(script_hash, scripts))}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    sections = [
+    sections: list[Section] = [
         *source.page.opening(source),
         ("verdicts", "Verdicts", _verdicts(source)),
         *source.page.sections(source),
         ("not-measured", "Not measured", not_measured(source)),
         ("manifest", "Where this comes from", manifest_details(source.manifest)),
     ]
-    body = "\n".join(_section(section, source.page.symbols) for section in sections)
+    body = "\n".join(_section(source, section) for section in sections)
     content, tables = embedded(body, source.texts)
     title = f"{html_text(source.model)} · {html_text(source.page.kind)} · flowscope"
     return (
@@ -190,9 +189,11 @@ def _contents(sections: list[Section]) -> str:
     return f'<nav aria-label="sections"><ul>{links}</ul></nav>'
 
 
-def _section(section: Section, symbols: Mapping[str, str]) -> str:
+def _section(source: Source, section: Section) -> str:
     anchor, heading, content = section
-    content = explained(content, symbols)
+    if callable(content):
+        content = part()(content)(source)
+    content = explained(content, source.page.symbols)
     return (
         f'<section id="{anchor}" aria-labelledby="{anchor}-heading">'
         f'<h2 id="{anchor}-heading">{heading}</h2>{content}</section>'

@@ -1,7 +1,7 @@
 """What the report reads: the tables, arrays, verdicts, measurements and manifest of a run.
 
-A table, or a column, that is not there is an :class:`~flowscope.records.Unavailable` that names
-it; the page repeats that sentence where the figure would stand. A file that *is* there and was
+A table, or a column, that is not there raises :class:`~flowscope.records.Missing`, which names
+it; the page shows that sentence where the figure would be. A file that *is* there and was
 changed since it was written is an error: nothing is shown from a damaged run.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
+from flowscope.records import Interval, Manifest, Measurement, Missing, Run, Verdict
 from flowscope.records.files import is_file, read_file
 from flowscope.report.downloads import MOST_BYTES
 from flowscope.report.spec import Page
@@ -35,19 +35,32 @@ class Source:
     texts: Mapping[str, str] = field(default_factory=dict)
     """The tables that a page can hold as a whole, as CSV."""
 
-    def table(self, name: str, *columns: str) -> pd.DataFrame | Unavailable:
-        """Table of that name if it is there, has rows and these columns; else what is missing."""
+    def table(self, name: str, *columns: str) -> pd.DataFrame:
+        """Table of that name.
+
+        Raises
+        ------
+        Missing
+            The run has no such table, or the table lacks rows or one of these columns.
+        """
         frame = self.tables.get(name)
         if frame is None:
-            return Unavailable(f"this run has no table “{name}” ({self.page.purposes[name]})")
-        missing = [wanted for wanted in columns if wanted not in frame]
-        if missing:
-            return Unavailable(f"the table “{name}” has no column {', '.join(missing)}")
+            raise Missing(f"this run has no table “{name}” ({self.page.purposes[name]})")
+        absent = [wanted for wanted in columns if wanted not in frame]
+        if absent:
+            raise Missing(f"the table “{name}” has no column {', '.join(absent)}")
         if frame.empty:
-            return Unavailable(f"the table “{name}” has no rows")
+            raise Missing(f"the table “{name}” has no rows")
         return frame
 
-    def withheld(self, lack: Unavailable, *verdicts: str) -> Unavailable:
+    def rows(self, name: str, *columns: str) -> pd.DataFrame:
+        """Table of that name if it is there and has these columns, else a table without rows."""
+        try:
+            return self.table(name, *columns)
+        except Missing:
+            return pd.DataFrame()
+
+    def withheld(self, lack: Missing, *verdicts: str) -> Missing:
         """Why a table is not there: the reason of its verdicts where none of them was measured.
 
         Parameters
@@ -60,12 +73,39 @@ class Source:
         judged = [verdict for verdict in self.verdicts if verdict.name in verdicts]
         reasons = {verdict.statistic.because for verdict in judged}
         silent = all(verdict.statistic.status != "ok" for verdict in judged)
-        return Unavailable(reasons.pop()) if silent and len(reasons) == 1 else lack
+        return Missing(reasons.pop()) if silent and len(reasons) == 1 else lack
 
-    def noted(self, lack: Unavailable, name: str) -> Unavailable:
-        """Why something is not there: the reason of its measurement where that abstained."""
-        own = [m for m in self.measurements if m.name == name and m.status != "ok"]
-        return Unavailable(own[0].because) if own else lack
+    def noted(self, lack: Missing, *names: str) -> Missing:
+        """Why something is not there: the reason of the last of these measurements that abstained.
+
+        Parameters
+        ----------
+        lack
+            What is missing, which is said where none of the measurements abstained.
+        names
+            Names of measurements.
+        """
+        reasons = {m.name: m.because for m in reversed(self.measurements) if m.status != "ok"}
+        said = [reasons[name] for name in names if name in reasons]
+        return Missing(said[-1]) if said else lack
+
+    def why(self, lack: Missing, *names: str, table: str = "", verdicts: Sequence[str] = ()
+            ) -> Missing:  # fmt: skip
+        """Why a figure is not there, in the words that a reader is shown.
+
+        Parameters
+        ----------
+        lack
+            What is missing.
+        names
+            Measurements whose reason is given instead where they abstained; the last one counts.
+        table, verdicts
+            Where this table is not there, the common reason of these verdicts is given instead,
+            if none of them was measured.
+        """
+        if table and table not in self.tables:
+            lack = self.withheld(lack, *verdicts)
+        return self.noted(lack, *names)
 
     @property
     def study(self) -> bool:

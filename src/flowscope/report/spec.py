@@ -9,26 +9,66 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing, Unavailable
 from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from flowscope.report.figure_html import Caption
+    from flowscope.report.marks import Drawn, Entry
     from flowscope.report.source import Source
 
-__all__ = ["Absence", "Fact", "Page", "Section"]
+__all__ = ["Absence", "Fact", "Figure", "Page", "Section"]
 
-Section = tuple[str, str, str]
-"""Anchor, heading and HTML of a section."""
+Section = tuple[str, str, "str | Callable[[Source], str]"]
+"""Anchor, heading and HTML of a section, or the function of the run that returns the HTML.
+
+Where the function raises `flowscope.records.Missing`, the section shows what is missing.
+"""
 
 Fact = tuple[str, str | Unavailable]
 """Name and value of a fact below the title; one that is not available is left out."""
 
 Absence = tuple[str, str]
 """What gave no number, and why."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Figure:
+    """A figure of a page, as data: drawn by the page, by plotly and by matplotlib.
+
+    Attributes
+    ----------
+    title
+        What the figure shows, in a few words.
+    draw
+        Returns the picture (a plotly figure as plain data) of a run, and raises
+        `flowscope.records.Missing` where the run lacks a table for it. A map of words or a sheet
+        of images has no such data: its function returns a figure of matplotlib.
+    caption
+        Returns the caption.
+    key
+        What each line and mark stands for, or a function that returns it.
+    measurements, table, verdicts
+        Where the reason is looked for that is shown in place of the figure: see `Source.why`.
+    """
+
+    title: str
+    draw: Callable[[Source], Any]
+    caption: Callable[[Source], str | Caption]
+    key: Sequence[Entry | Drawn] | Callable[[Source], Sequence[Entry | Drawn]] = ()
+    measurements: tuple[str, ...] = ()
+    table: str = ""
+    verdicts: tuple[str, ...] = ()
+
+    def entries(self, source: Source) -> Sequence[Entry | Drawn]:
+        """What each line and mark stands for in the figure of this run."""
+        return self.key(source) if callable(self.key) else self.key
+
+    def why(self, source: Source, lack: Missing) -> Missing:
+        """What is said where the figure would be."""
+        return source.why(lack, *self.measurements, table=self.table, verdicts=self.verdicts)
 
 
 def _nothing(source: Source) -> tuple[()]:
@@ -71,8 +111,8 @@ class Page:
         Rows of tables without a number; last in that list.
     scripts
         Assets of this package that the sections need beside ``page.js``.
-    pictures
-        Drawings for the PNG files, by the name of the file.
+    figures
+        Figures of the PNG files and of `flowscope.lab.Result.plot`, by the name of the file.
     questions
         Each verdict as a question to a reader who has not read the theory, by its name.
     titles
@@ -100,7 +140,7 @@ class Page:
     withheld: Callable[[Source], Sequence[Absence]] = _nothing
     silent: Callable[[Source], Sequence[Absence]] = _nothing
     scripts: tuple[str, ...] = ()
-    pictures: Mapping[str, Callable[[Source], Figure | Unavailable]] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     basis: str = ""

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
+from flowscope.report import theme
 from flowscope.report.escaping import html_text
 
-__all__ = ["MOST_BYTES", "Strip", "shown_images", "strip_html", "strip_png"]
+__all__ = ["MOST_BYTES", "Strip", "shown_images", "strip_figure", "strip_html", "strip_png"]
 
 MOST_BYTES = 300_000
 """Bytes of pixels that a strip may put on the page; larger images are averaged down."""
@@ -84,6 +86,30 @@ def strip_png(strip: Strip) -> bytes:
     pixels = np.round(255 * sheet).astype(np.uint8)
     imsave(content, pixels, format="png", metadata={"Software": ""})
     return content.getvalue()
+
+
+def strip_figure(strip: Strip) -> Figure:
+    """The strip as a figure of matplotlib: names of rows at the left, of columns at the top."""
+    rows, columns, stacked, height, width, _ = strip.images.shape
+    across = 1.1 + 0.75 * columns
+    down = 0.35 + 0.75 * rows * stacked * height / width
+    figure = Figure(figsize=(across, down), facecolor="white")
+    figure.subplots_adjust(left=1.1 / across, right=0.99, bottom=0.01, top=1 - 0.3 / down,
+                           wspace=0.05, hspace=0.05)  # fmt: skip
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for i in range(rows):
+        for j in range(columns):
+            seam = np.ones((_SEAM, width, 3), dtype=np.float32)
+            parts = [part for image in strip.images[i, j] for part in (image, seam)][:-1]
+            axes[i, j].imshow(np.concatenate(parts), interpolation="nearest", aspect="auto")
+            axes[i, j].set(xticks=[], yticks=[])
+            axes[i, j].spines[:].set_visible(False)
+        axes[i, 0].set_ylabel(strip.rows[i], fontsize=8, color=theme.INK, rotation=0, ha="right",
+                              va="center", parse_math=False)  # fmt: skip
+    for j, name in enumerate(strip.columns):
+        axes[0, j].set_title(name, fontsize=8, color=theme.MUTED, pad=2, parse_math=False)
+    figure.text(0.01, 0.99, strip.corner, fontsize=8, color=theme.MUTED, va="top")
+    return figure
 
 
 def strip_html(strip: Strip) -> str:

@@ -14,14 +14,14 @@ from tests.instruments.audit.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
 from flowscope.instruments.audit.figures import flow_figures, rotation_figures, sweep_figures
 from flowscope.instruments.audit.figures.depth_tables import clouds, drift_skills
-from flowscope.instruments.audit.figures.flow_pictures import FLOW_PICTURES
 from flowscope.instruments.audit.figures.flow_sections import (
+    FLOW_FIGURES,
     depth_loss_section,
     flow_section,
     rotation_section,
 )
 from flowscope.instruments.audit.page import PAGE
-from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.records import Interval, Measurement, Missing
 from flowscope.report import theme
 from flowscope.report.canvas import png
 from flowscope.report.claims import claims
@@ -83,7 +83,8 @@ def test_a_figure_is_there_exactly_when_its_table_is(source, page, tmp_path, nam
         assert f'id="plot-{box}"' in page
         assert f'id="plot-{box}"' not in shown
     assert f"no table “{name}”" in shown
-    assert isinstance(png(read_source(bare, PAGE), picture), Unavailable)
+    with pytest.raises(Missing):
+        png(read_source(bare, PAGE), picture)
     assert isinstance(png(source, picture), bytes)
 
 
@@ -256,7 +257,7 @@ def test_an_abstained_section_is_one_sentence_with_the_verdict_s_reason(source, 
 
 
 def test_two_verdicts_with_two_reasons_lend_none_to_a_table(source):
-    lack = Unavailable("nothing there")
+    lack = Missing("nothing there")
     one, two = (verdicts(True)[k] for k in (1, 4))
     other = type(two)(**{**vars(two), "statistic": Measurement.abstained("none", "another")})
     apart = replace(source, verdicts=(one, other), measurements=(), tables={})
@@ -305,7 +306,7 @@ def test_hostile_text_in_any_column_is_text(tmp_path, run, table):
     assert named
     bare.write_table(table, frame.assign(**dict.fromkeys(named, HOSTILE)))
     assert HOSTILE not in report_html(bare, PAGE)
-    for picture in FLOW_PICTURES:
+    for picture in FLOW_FIGURES:
         png(read_source(bare, PAGE), picture)
 
 
@@ -349,4 +350,5 @@ def test_a_logarithmic_axis_of_nothing_has_no_marks(values):
 
 def test_a_budget_of_nothing_is_no_figure(source):
     frame = pd.DataFrame({"error": [math.nan], "budget": [1.0]})
-    assert isinstance(flow_figures.budget(with_tables(source, budget=frame)), Unavailable)
+    with pytest.raises(Missing, match="holds no number"):
+        flow_figures.budget(with_tables(source, budget=frame))

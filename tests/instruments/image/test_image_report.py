@@ -63,7 +63,7 @@ from flowscope.instruments.image.figures.time_figures import (
 )
 from flowscope.instruments.image.page import PAGE
 from flowscope.lab import registry
-from flowscope.records import Manifest, Measurement, Run, Unavailable
+from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
 from flowscope.report.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
@@ -125,7 +125,6 @@ def changed(source, arrays=None, **tables):
 
 def drawable(picture):
     """The picture as the browser gets it, accepted by plotly."""
-    assert not isinstance(picture, Unavailable), picture
     whole = json.loads(json_island(picture))
     go.Figure(whole)
     return whole
@@ -335,7 +334,8 @@ def test_rotation_that_was_not_measured_says_why(bare_page, source):
     section = re.search(r'id="rotation".*?</section>', bare_page, re.S)[0]
     assert f"Not shown: {NO_ROTATION}." in section
     table = source.tables["rotation"].assign(normalised=math.nan, because="no <rank>")
-    assert rotation_figure(changed(source, rotation=table)).reason == "no <rank>"
+    with pytest.raises(Missing, match=r"^no <rank>$"):
+        rotation_figure(changed(source, rotation=table))
 
 
 def test_entropy_rate_and_closed_form_hold_the_table(source):
@@ -467,7 +467,8 @@ def test_latents_are_shown_by_their_first_channels(source, channels, says):
 )
 def test_arrays_that_do_not_fit_are_refused_in_words(source, strip, arrays, says):
     name = "samples" if strip is sample_strip else "uturn_strip"
-    assert says in strip(changed(source, {name: arrays})).reason
+    with pytest.raises(Missing, match=says):
+        strip(changed(source, {name: arrays}))
 
 
 def test_claims_are_shown_as_every_study_shows_them(page, tmp_path):
@@ -497,7 +498,8 @@ def test_a_missing_part_leaves_its_reason_and_the_rest(tmp_path, name):
     assert "Not shown: the &lt;reason&gt;." in page
     assert Structure(page).wrong == []
     if name in DRAWN:
-        assert isinstance(png(read_source(run, PAGE), DRAWN[name]), Unavailable)
+        with pytest.raises(Missing, match=r"^the <reason>$"):
+            png(read_source(run, PAGE), DRAWN[name])
 
 
 def test_a_run_without_any_table_has_a_page(source, tmp_path):
@@ -523,19 +525,21 @@ def test_rows_without_a_number_are_told_at_the_end(source):
 def test_a_table_of_the_same_name_has_the_purpose_that_its_page_declares(tmp_path):
     audit = read_source(write_run(tmp_path / "run"), AUDIT)
     assert "rotation" in audit.tables
-    assert "by layer" in replace(audit, tables={}).table("rotation").reason
-    assert "by time" in replace(audit, page=PAGE, tables={}).table("rotation").reason
+    with pytest.raises(Missing, match="by layer"):
+        replace(audit, tables={}).table("rotation")
+    with pytest.raises(Missing, match="by time"):
+        replace(audit, page=PAGE, tables={}).table("rotation")
 
 
 def test_pictures_are_written_beside_the_page_the_same_every_time(tmp_path):
     run = write_images(tmp_path / "run", study=True)
     first = {path: path.read_bytes() for path in render(run, PAGE, with_png=True)}
     names = {path.relative_to(run.folder).as_posix() for path in first}
-    assert names == {"report.html", *(f"figures/{name}.png" for name in PAGE.pictures)}
+    assert names == {"report.html", *(f"figures/{name}.png" for name in PAGE.figures)}
     assert all(content.startswith(PNG) for path, content in first.items() if path.suffix == ".png")
     assert {path: path.read_bytes() for path in render(run, PAGE)} == first
     pages = [one.resolve(one.page) for one in registry.instruments()]
-    assert not any(set(PAGE.pictures) & set(page.pictures) for page in pages if page is not PAGE)
+    assert not any(set(PAGE.figures) & set(page.figures) for page in pages if page is not PAGE)
     (run.folder / "tables" / "family.csv").unlink()
     render(run, PAGE)
     assert not (run.folder / "figures" / "image_family.png").exists()

@@ -3,27 +3,25 @@
 from flowscope.instruments.toy import INSTRUMENT
 from flowscope.lab import Result
 from flowscope.lab.pages import declared_page
-from flowscope.records import Unavailable
 from flowscope.report import claims, figure_html, listings, terminal, theme
+from flowscope.report.spec import Figure
 
 
 class Toy(Result):
     """Throws of a coin."""
 
 
-def _figure(source):
+def _draw(source):
     frame = source.table("rounds", "round", "share")
-    if isinstance(frame, Unavailable):
-        return frame
     trace = {"type": "scatter", "x": list(frame["round"]), "y": list(frame["share"])}
     return {"data": [trace], "layout": theme.layout(theme.axis("round"), theme.axis("heads"), 260)}
 
 
 def _sections(source):
-    said = claims.claims(source, "fair_coins", "000", "coins")
-    drawn = figure_html.figure("rounds", _figure(source), "Share of heads in each round.")
+    drawn = figure_html.shown(source, "rounds", FIGURES["rounds"])
     figures = [("rounds", "Rounds", drawn + listings.numbers(source, "rounds"))]
-    return [claims.claims_section(said), *figures] if source.study else figures
+    said = claims.claims_section(lambda run: claims.claims(run, "fair_coins", "000", "coins"))
+    return [said, *figures] if source.study else figures
 
 
 def show(document, console):
@@ -33,4 +31,6 @@ def show(document, console):
     terminal.print_report_path(document, console)
 
 
-PAGE = declared_page(INSTRUMENT, kind="coin", sections=_sections)
+CAPTION = "Share of heads in each round."
+FIGURES = {"rounds": Figure(title="Rounds", draw=_draw, caption=lambda source: CAPTION)}
+PAGE = declared_page(INSTRUMENT, kind="coin", sections=_sections, figures=FIGURES)

@@ -1,12 +1,12 @@
 """The page of a depth audit."""
 
+from functools import partial
+
 from flowscope.instruments.audit import INSTRUMENT
 from flowscope.instruments.audit.claims import VARIATION
-from flowscope.instruments.audit.figures.pictures import PICTURES
-from flowscope.instruments.audit.figures.sections import body_sections
+from flowscope.instruments.audit.figures.sections import FIGURES, body_sections
 from flowscope.instruments.audit.figures.spans import Span, spans
 from flowscope.lab.pages import declared_page
-from flowscope.records import Unavailable
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column
@@ -17,14 +17,12 @@ __all__ = ["PAGE"]
 
 def _opening(source: Source) -> list[Section]:
     """What the source says, first of all; a plain audit has no such section."""
-    return [claims_section(claims(source, "track_t", "000"))] if source.study else []
+    return [claims_section(partial(claims, table="track_t", paper="000"))] if source.study else []
 
 
 def _facts(source: Source) -> list[Fact]:
-    frame = source.table("layers", "layer")
-    if isinstance(frame, Unavailable):
-        return []
-    return [("layers", numeral(max(column(frame, "layer")), 6))]
+    layers = column(source.rows("layers", "layer"), "layer")
+    return [("layers", numeral(max(layers), 6))] if layers else []
 
 
 def _remark(source: Source) -> str:
@@ -58,7 +56,7 @@ PAGE = declared_page(
     facts=_facts,
     remark=_remark,
     withheld=_withheld,
-    pictures=PICTURES,
+    figures=FIGURES,
     basis=VARIATION.name,
     symbols={"τ": "temperature by which the logits are divided; 1: as the model is"},
 )

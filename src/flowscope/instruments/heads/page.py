@@ -1,14 +1,17 @@
 """The page of a run about the attention heads of a model."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from flowscope.instruments.heads import INSTRUMENT
 from flowscope.instruments.heads.claims import TRAINED
-from flowscope.instruments.heads.figures.pictures import GEOMETRY_PICTURES
-from flowscope.instruments.heads.figures.sections import geometry_sections, identities_section
+from flowscope.instruments.heads.figures.sections import (
+    FIGURES,
+    geometry_sections,
+    identities_section,
+)
 from flowscope.instruments.heads.figures.tables import label_counts, silent_heads
 from flowscope.lab.pages import declared_page
-from flowscope.records import Unavailable
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, column
@@ -22,8 +25,8 @@ def _opening(source: Source) -> list[Section]:
     if not source.study:
         return []
     return [
-        claims_section(claims(source, "diffusion_attention", "002")),
-        ("identities", "Do its identities hold?", identities_section(source)),
+        claims_section(partial(claims, table="diffusion_attention", paper="002")),
+        ("identities", "Do its identities hold?", identities_section),
     ]
 
 
@@ -31,8 +34,8 @@ def _facts(source: Source) -> list[Fact]:
     """Size of the model and of the measurement, and which chain was walked."""
     chain, measured = source.setting("chain"), source.setting("measured")
     facts: list[Fact] = []
-    frame = source.table("geometry", "layer", "head")
-    if not isinstance(frame, Unavailable):
+    frame = source.rows("geometry", "layer", "head")
+    if len(frame):
         facts += [("layers", numeral(len(set(column(frame, "layer"))), 6))]
         facts += [("heads", numeral(len(frame), 6))]
     if isinstance(measured, Mapping):
@@ -59,7 +62,7 @@ PAGE = declared_page(
     remark=_remark,
     silent=silent_heads,
     scripts=("head_map.js", "portrait.js"),
-    pictures=GEOMETRY_PICTURES,
+    figures=FIGURES,
     basis=TRAINED.name,
     counted="prompts",
 )

@@ -2,11 +2,10 @@
 
 from flowscope.instruments.image import INSTRUMENT
 from flowscope.instruments.image.claims import PARITY
-from flowscope.instruments.image.figures.pictures import IMAGE_PICTURES
-from flowscope.instruments.image.figures.sections import image_sections
+from flowscope.instruments.image.figures.sections import FIGURES, image_sections
 from flowscope.instruments.image.figures.tables import FEW_IMAGES, image_facts, silent_images
 from flowscope.lab.pages import declared_page
-from flowscope.report.small_runs import small_remark
+from flowscope.report.captions import small_remark
 from flowscope.report.source import Source
 from flowscope.report.spec import Fact
 
@@ -30,7 +29,7 @@ PAGE = declared_page(
     remark=_remark,
     silent=silent_images,
     scripts=("choices.js",),
-    pictures=IMAGE_PICTURES,
+    figures=FIGURES,
     basis=PARITY.name,
     counted="images",
     symbols={"λ": "amount of noise on the way: 0 for the ODE, 1 for the SDE"},

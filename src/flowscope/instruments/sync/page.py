@@ -2,11 +2,10 @@
 
 from flowscope.instruments.sync import INSTRUMENT
 from flowscope.instruments.sync.claims import ORDER
-from flowscope.instruments.sync.figures.pictures import REPLICA_PICTURES
-from flowscope.instruments.sync.figures.sections import replica_sections
+from flowscope.instruments.sync.figures.sections import FIGURES, replica_sections
 from flowscope.instruments.sync.figures.tables import FEW_PAIRS, replica_facts, silent_replicas
 from flowscope.lab.pages import declared_page
-from flowscope.report.small_runs import small_remark
+from flowscope.report.captions import small_remark
 from flowscope.report.source import Source
 from flowscope.report.spec import Fact
 
@@ -29,7 +28,7 @@ PAGE = declared_page(
     remark=_remark,
     silent=silent_replicas,
     scripts=("choices.js",),
-    pictures=REPLICA_PICTURES,
+    figures=FIGURES,
     basis=ORDER.name,
     counted="pairs",
     symbols={"τ": "step at which a pair commits: the midpoint of a fitted sigmoid"},

@@ -3,16 +3,16 @@
 import pandas as pd
 
 from flowscope.instruments.audit.figures.spans import shading, spans
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
-from flowscope.report.grids import HeadGrid, crosses, head_grid
+from flowscope.report.grids import crosses, head_grid, heat_map
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, extent
 
-__all__ = ["SHARES", "SWEEPS", "curvature", "curvature_grid", "evolution", "response"]
+__all__ = ["SHARES", "SWEEPS", "curvature", "evolution", "response"]
 
 SWEEPS = {
     "temperature": "temperature τ (1: as is)",
@@ -28,39 +28,14 @@ SHARES = {
 """Columns of the table ``evi`` that are shares of tokens: their name, colour and dash."""
 
 
-def curvature_grid(source: Source, name: str) -> HeadGrid | Unavailable:
-    """``kappa`` or ``keys_permuted`` of every head, with the heads that abstain marked."""
-    return head_grid(source, name, table="curvature", mark=("status", "abstained"))
-
-
-def curvature(source: Source, name: str) -> Picture | Unavailable:
+def curvature(source: Source, name: str) -> Picture:
     """Heat map of ``kappa`` or ``keys_permuted`` over layers and heads, on one scale."""
-    grid, frame = curvature_grid(source, name), source.table("curvature")
-    if isinstance(grid, Unavailable):
-        return grid
-    if isinstance(frame, Unavailable):
-        return frame
+    grid = head_grid(source, name, table="curvature", mark=("status", "abstained"))
+    frame = source.table("curvature")
     notes = _notes(frame, name)
     texts = [[notes.get((layer, head), "") for head in grid.heads] for layer in grid.layers]
     known = [v for v in (*column(frame, "kappa"), *column(frame, "keys_permuted")) if v == v]
-    heat = {
-        "type": "heatmap",
-        "x": grid.heads,
-        "y": grid.layers,
-        "z": grid.cells,
-        "zmin": min([0.0, *known]),
-        "zmax": 1,
-        "xgap": 1,
-        "ygap": 1,
-        "colorscale": theme.colour_scale(),
-        "colorbar": {"thickness": 10, "len": 1, "outlinewidth": 0},
-        "hovertext": texts,
-        "hoverinfo": "text",
-    }
-    x = theme.axis("head", showgrid=False, nticks=16)
-    y = theme.axis("layer", showgrid=False, autorange="reversed")
-    height = 120 + 11 * max(20, min(len(grid.layers), 60))
-    return {"data": [heat, crosses(grid.marked)], "layout": theme.layout(x, y, height)}
+    return heat_map(grid, (min([0.0, *known]), 1), texts, crosses(grid.marked))
 
 
 def _notes(frame: pd.DataFrame, name: str) -> dict[tuple[float, float], str]:
@@ -77,14 +52,12 @@ def _notes(frame: pd.DataFrame, name: str) -> dict[tuple[float, float], str]:
     return notes
 
 
-def response(source: Source, kind: str) -> Picture | Unavailable:
+def response(source: Source, kind: str) -> Picture:
     """Curvature against the setting of one sweep: thin for each layer, thick for all together."""
     frame = source.table("curvature_response", "kind", "setting", "scope", "layer", "kappa")
-    if isinstance(frame, Unavailable):
-        return frame
     own = frame[[word == kind for word in words(frame, "kind")]]
     if own.empty:
-        return Unavailable(f"the sweep of the {kind.replace('_', ' ')} was not run")
+        raise Missing(f"the sweep of the {kind.replace('_', ' ')} was not run")
     scopes = words(own, "scope")
     whole, parts = (own[[scope == name for scope in scopes]] for name in ("all", "layer"))
     layers = column(parts, "layer")
@@ -128,11 +101,9 @@ def _curve(frame: pd.DataFrame, label: str, *, thin: bool = False) -> Picture:
     }
 
 
-def evolution(source: Source) -> Picture | Unavailable:
+def evolution(source: Source) -> Picture:
     """Share of tokens whose step satisfies the inequality, beside both references."""
     frame = source.table("evi", "step", "share")
-    if isinstance(frame, Unavailable):
-        return frame
     steps, reasons = column(frame, "step"), words(frame, "because")
     traces = []
     for name, (label, colour, dash) in SHARES.items():

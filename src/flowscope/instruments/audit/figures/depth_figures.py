@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import pandas as pd
 
 from flowscope.instruments.audit.figures.spans import Span, shading, spans
-from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
@@ -26,11 +25,9 @@ CONTROLS = {
 """Reference values of a segment: their name, colour and dash."""
 
 
-def variation(source: Source) -> Picture | Unavailable:
+def variation(source: Source) -> Picture:
     """Relative step of each layer on a logarithmic axis, with segments, jumps and controls."""
     frame = source.table("layers", "layer", "relative_step")
-    if isinstance(frame, Unavailable):
-        return frame
     steps = frame[[layer > 0 for layer in column(frame, "layer")]]
     traces = [*_band(steps, "relative_step", theme.BLUE, floor=True)]
     traces += [_line(steps, "relative_step", theme.BLUE), *_controls(source), *_jumps(source)]
@@ -39,22 +36,20 @@ def variation(source: Source) -> Picture | Unavailable:
     return {"data": traces, "layout": _along_depth(y, spans(source), 400, labels=True)}
 
 
-def entropy(source: Source) -> Picture | Unavailable:
+def entropy(source: Source) -> Picture:
     """Entropy of the output distribution read at each layer, in nats."""
     return _curve(source, "entropy", theme.axis("entropy (nats)", rangemode="tozero"))
 
 
-def agreement(source: Source) -> Picture | Unavailable:
+def agreement(source: Source) -> Picture:
     """Share of tokens whose top token at a layer is the one of the output."""
     y = theme.axis("share of tokens", range=[0, 1.03], tickformat=".0%")
     return _curve(source, "agreement", y)
 
 
-def locking_depth(source: Source) -> Picture | Unavailable:
+def locking_depth(source: Source) -> Picture:
     """Histogram of the first layer after which the top token never changes."""
     frame = source.table("locking_depth", "layer", "share")
-    if isinstance(frame, Unavailable):
-        return frame
     layers, shares, counts = (column(frame, name) for name in ("layer", "share", "count"))
     texts = [
         hover([f"layer {layer:g}", f"{percent(share)} of tokens", f"{numeral(count, 6)} tokens"])
@@ -72,10 +67,8 @@ def locking_depth(source: Source) -> Picture | Unavailable:
     return {"data": [bars], "layout": _along_depth(y, [], 300, bargap=0.15)}
 
 
-def _curve(source: Source, name: str, y: Picture) -> Picture | Unavailable:
+def _curve(source: Source, name: str, y: Picture) -> Picture:
     frame = source.table("layers", "layer", name)
-    if isinstance(frame, Unavailable):
-        return frame
     traces = [*_band(frame, name, theme.BLUE), _line(frame, name, theme.BLUE)]
     return {"data": traces, "layout": _along_depth(y, spans(source), 300)}
 
@@ -150,9 +143,7 @@ def _line(frame: pd.DataFrame, name: str, colour: str) -> Picture:
 
 
 def _controls(source: Source) -> list[Picture]:
-    frame = source.table("segments", "first_layer", "last_layer")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("segments", "first_layer", "last_layer")
     first, last = column(frame, "first_layer"), column(frame, "last_layer")
     traces = []
     for name, (label, colour, dash) in CONTROLS.items():
@@ -176,8 +167,8 @@ def _reference(start: float, end: float, value: float, style: tuple[str, str, st
 
 
 def _jumps(source: Source) -> list[Picture]:
-    frame = source.table("jumps", "layer", "relative_step")
-    if isinstance(frame, Unavailable):
+    frame = source.rows("jumps", "layer", "relative_step")
+    if frame.empty:
         return []
     layers, sizes = column(frame, "layer"), column(frame, "relative_step")
     return [

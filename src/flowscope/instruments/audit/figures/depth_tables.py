@@ -4,7 +4,7 @@ import math
 
 import pandas as pd
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.source import Source, column, words
 
@@ -33,11 +33,9 @@ _BESIDE = {"flow": "flow, as chosen", "floor": "floor"}
 """Forecasts that stand below the kinds of drift."""
 
 
-def drift_skills(source: Source) -> pd.DataFrame | Unavailable:
+def drift_skills(source: Source) -> pd.DataFrame:
     """Kinds of drift, one row per segment and kind: held-out error and skill at the last layer."""
     fits = source.table("drifts", "first_layer", "last_layer", "drift")
-    if isinstance(fits, Unavailable):
-        return fits
     firsts, lasts = column(fits, "first_layer"), column(fits, "last_layer")
     segments = sorted({pair for pair in zip(firsts, lasts, strict=True) if sum(pair) < math.inf})
     rows = []
@@ -52,7 +50,7 @@ def drift_skills(source: Source) -> pd.DataFrame | Unavailable:
             beside = {"held-out error": "", "chosen": "", "setting": ""}
             rows.append({**where, "drift": label, **_skills(source, name, first, last), **beside})
     if not rows:
-        return Unavailable("the table “drifts” names no segment")
+        raise Missing("the table “drifts” names no segment")
     return pd.DataFrame(rows)
 
 
@@ -71,9 +69,7 @@ def _fitted(rows: pd.DataFrame) -> dict[str, str]:
 def _skills(source: Source, name: str, first: float, last: float) -> dict[str, str]:
     """Skill of a forecast at the last layer of a segment, for both horizons."""
     found = {"skill onward": "–", "skill one layer ahead": "–"}
-    frame = source.table("adequacy", "first_layer", "layer", "horizon", "forecast", "skill")
-    if isinstance(frame, Unavailable):
-        return found
+    frame = source.rows("adequacy", "first_layer", "layer", "horizon", "forecast", "skill")
     at = zip(column(frame, "first_layer"), column(frame, "layer"), words(frame, "forecast"),
              strict=True)  # fmt: skip
     own = frame[[key == (first, last, name) for key in at]]
@@ -85,11 +81,9 @@ def _skills(source: Source, name: str, first: float, last: float) -> dict[str, s
     return found
 
 
-def clouds(source: Source) -> pd.DataFrame | Unavailable:
+def clouds(source: Source) -> pd.DataFrame:
     """Distances between the clouds of forecast and true states, one row per layer."""
     frame = source.table("adequacy_clouds", "layer", "forecast")
-    if isinstance(frame, Unavailable):
-        return frame
     keys = list(zip(column(frame, "layer"), words(frame, "forecast"), strict=True))
     layers = sorted({layer for layer, _ in keys if math.isfinite(layer)})
     shown: dict[str, list[str]] = {"layer": [f"{layer:g}" for layer in layers]}

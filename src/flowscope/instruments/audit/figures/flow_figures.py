@@ -10,7 +10,7 @@ from itertools import pairwise
 import pandas as pd
 
 from flowscope.instruments.audit.figures.spans import shading, spans
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
@@ -57,9 +57,7 @@ _GAP = pd.DataFrame({"layer": [math.nan]})
 
 def forecast_parts(source: Source, horizon: str, name: str) -> list[pd.DataFrame]:
     """Rows of one forecast and horizon (``"onward"``, ``"one layer"``), one table per segment."""
-    frame = source.table("adequacy", "layer", "horizon", "forecast", "tv")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("adequacy", "layer", "horizon", "forecast", "tv")
     asked = zip(words(frame, "horizon"), words(frame, "forecast"), strict=True)
     own = frame[[pair == (horizon, name) for pair in asked]]
     firsts = column(own, "first_layer")
@@ -70,11 +68,9 @@ def forecast_parts(source: Source, horizon: str, name: str) -> list[pd.DataFrame
     return [part for part in parts if any(map(math.isfinite, column(part, "tv")))]
 
 
-def forecast(source: Source, horizon: str) -> Picture | Unavailable:
+def forecast(source: Source, horizon: str) -> Picture:
     """Total variation between forecast and model at each layer, segment by segment."""
-    frame = source.table("adequacy", "layer", "horizon", "forecast", "tv")
-    if isinstance(frame, Unavailable):
-        return frame
+    source.table("adequacy", "layer", "horizon", "forecast", "tv")
     traces: list[Picture] = []
     for name, style in reversed(FORECASTS.items()):
         parts = forecast_parts(source, horizon, name)
@@ -87,7 +83,7 @@ def forecast(source: Source, horizon: str) -> Picture | Unavailable:
             notes = _forecast_notes(joined, style[0])
             traces.append(curve(column(joined, "layer"), column(joined, "tv"), style, notes))
     if not traces:
-        return Unavailable(f"the table “adequacy” holds no forecast of the horizon “{horizon}”")
+        raise Missing(f"the table “adequacy” holds no forecast of the horizon “{horizon}”")
     places = [place for trace in traces for place in trace["x"]]
     x = theme.axis("layer", showgrid=False, range=extent(places))
     y = theme.axis("total variation from the model", rangemode="tozero")
@@ -110,11 +106,9 @@ def _forecast_notes(frame: pd.DataFrame, label: str) -> list[str]:
     ]
 
 
-def overlay(source: Source) -> Picture | Unavailable:
+def overlay(source: Source) -> Picture:
     """Movement of each layer beside its first order and two bounds; above .99 a bound is empty."""
     frame = source.table("overlay", "layer", "tv")
-    if isinstance(frame, Unavailable):
-        return frame
     frame = with_gaps(frame.sort_values("layer", kind="stable"))
     layers = column(frame, "layer")
     shares = {
@@ -134,7 +128,7 @@ def overlay(source: Source) -> Picture | Unavailable:
             ]
             traces.append(curve(layers, values, style, notes))
     if not traces:
-        return Unavailable("the table “overlay” holds no number")
+        raise Missing("the table “overlay” holds no number")
     shapes = [*shading(spans(source)), _across(VACUOUS)]
     x = theme.axis("layer", showgrid=False, range=extent(layers))
     y = theme.axis("total variation of one layer", range=[0, _top(traces, 1.06)])
@@ -175,14 +169,12 @@ def budget_points(frame: pd.DataFrame) -> pd.DataFrame:
     return kept.iloc[:: max(1, -(-len(kept) // _MOST_POINTS))]
 
 
-def budget(source: Source) -> Picture | Unavailable:
+def budget(source: Source) -> Picture:
     """Worst error of each token's forecast against its budget Ξ, with the diagonal."""
     frame = source.table("budget", "error", "budget")
-    if isinstance(frame, Unavailable):
-        return frame
     points = budget_points(frame)
     if points.empty:
-        return Unavailable("the table “budget” holds no number")
+        raise Missing("the table “budget” holds no number")
     allowed, error = column(points, "budget"), column(points, "error")
     prompts = words(points, "prompt")
     dots = {
@@ -212,14 +204,12 @@ def free_layers(frame: pd.DataFrame) -> float:
     return max((k for k, free in pairs if free == "True" and math.isfinite(k)), default=math.nan)
 
 
-def depth_loss(source: Source) -> Picture | Unavailable:
+def depth_loss(source: Source) -> Picture:
     """Rise of the loss as the last layers are removed, above the mobility that was left there."""
     frame = source.table("depth_loss", "removed", "increase")
-    if isinstance(frame, Unavailable):
-        return frame
     removed, free = column(frame, "removed"), free_layers(frame)
     if not any(map(math.isfinite, removed)):
-        return Unavailable("the column removed of the table “depth_loss” holds no number")
+        raise Missing("the column removed of the table “depth_loss” holds no number")
     traces = [
         *_loss_panel(frame, "increase", ("rise of the loss", theme.BLUE, "solid"), "y"),
         *_loss_panel(frame, "mobility", ("mobility left", theme.GREEN, "dash"), "y2"),

@@ -1,31 +1,37 @@
 """Sections about the flow: forecasts of layers, cost of the last layers, rotation."""
 
 import math
+from functools import partial
 
 from flowscope.instruments.audit.claims import ADEQUACY, ROTATION
 from flowscope.instruments.audit.figures import flow_figures, rotation_figures
 from flowscope.instruments.audit.figures.depth_tables import clouds, drift_skills
-from flowscope.records import Unavailable
 from flowscope.report.escaping import html_text
-from flowscope.report.figure_html import figure, fold, key, missing, plot
+from flowscope.report.figure_html import fold, key, part, plot, shown
 from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, numeral, percent, reading
+from flowscope.report.panels import panel_row
 from flowscope.report.rotation import CONTROLS, detected
 from flowscope.report.source import Source, column, words
-from flowscope.report.theme import Picture
+from flowscope.report.spec import Figure
 
-__all__ = ["depth_loss_section", "flow_section", "rotation_section"]
+__all__ = ["FLOW_FIGURES", "SHADES", "depth_loss_section", "flow_section", "rotation_section"]
 
 _TABLES = ("adequacy", "adequacy_clouds", "drifts", "overlay", "budget")
-_SHADES = [("passing", "segment that passes the gate"), ("abstained", "abstained")]
+SHADES = (("passing", "segment that passes the gate"), ("abstained", "abstained"))
+"""Entries of a key for the shading of segments."""
+
 _FEW_ROWS = 16
 _MOBILITY_AND_GAIN = "rank correlation of mobility left and gain of the layers after"
 
 
+@part(table="adequacy", verdicts=(ADEQUACY.name,))
 def flow_section(source: Source) -> str:
     """Forecasts, kinds of drift, clouds, bounds and the budget, or why there are none."""
     if not any(name in source.tables for name in _TABLES):
-        return missing(_why(source, "adequacy", ADEQUACY.name))
+        source.table("adequacy")
+    bounds = shown(source, "overlay", FLOW_FIGURES["overlay"])
+    budget = shown(source, "budget", FLOW_FIGURES["budget"])
     return (
         "<p>A drift is a rule that predicts the next change of a token’s output from its present "
         "value. It is fitted on half of the prompts and judged on the other half. Total variation "
@@ -35,52 +41,24 @@ def flow_section(source: Source) -> str:
         + _forecasts(source)
         + _kinds(source)
         + _clouds(source)
-        + f'<div class="pair"><div><h3>What bounds one layer</h3>{_overlay(source)}</div>'
-        f"<div><h3>Budget against error</h3>{_budget(source)}</div></div>"
+        + f'<div class="pair"><div><h3>What bounds one layer</h3>{bounds}</div>'
+        f"<div><h3>Budget against error</h3>{budget}</div></div>"
         + numbers(source, "overlay")
         + numbers(source, "budget")
     )
 
 
-def _why(source: Source, table: str, *verdicts: str) -> Unavailable:
-    frame = source.table(table)
-    lack = frame if isinstance(frame, Unavailable) else Unavailable("no number was recorded")
-    return lack if table in source.tables else source.withheld(lack, *verdicts)
-
-
-def _or_why(
-    source: Source, picture: Picture | Unavailable, table: str, *verdicts: str
-) -> Picture | Unavailable:
-    """Picture, or the reason of its verdicts where its table is not there."""
-    known = table in source.tables or not isinstance(picture, Unavailable)
-    return picture if known else _why(source, table, *verdicts)
-
-
 def _tokens(source: Source, table: str) -> str:
     """How many tokens stand behind a table, in words, to begin a list."""
-    frame = source.table(table, "tokens")
-    known = [] if isinstance(frame, Unavailable) else column(frame, "tokens")
-    known = [number for number in known if math.isfinite(number)]
+    known = [v for v in column(source.rows(table, "tokens"), "tokens") if math.isfinite(v)]
     return f"{max(known):.0f} tokens, " if known else ""
 
 
-def _forecasts(source: Source) -> str:
-    titles = {"onward": "From the first state onward", "one layer": "One layer ahead"}
-    pictures = {
-        horizon: _or_why(source, flow_figures.forecast(source, horizon), "adequacy", ADEQUACY.name)
-        for horizon in titles
-    }
-    first = pictures["onward"]
-    if all(isinstance(picture, Unavailable) for picture in pictures.values()):
-        return missing(first) if isinstance(first, Unavailable) else ""
-    panels = "".join(
-        f"<div><h3>{titles[horizon]}</h3>{_panel(horizon, picture)}</div>"
-        for horizon, picture in pictures.items()
-    )
-    shapes = ("line", "rule random_weights", "rule linear_interpolation", "rule grey")
-    labels = [label for label, _, _ in flow_figures.FORECASTS.values()]
-    entries = [*zip(shapes, labels, strict=True), ("band", "interval of the flow"), *_SHADES]
-    caption = (
+_HORIZONS = {"onward": "From the first state onward", "one layer": "One layer ahead"}
+
+
+def _forecast_caption(source: Source) -> str:
+    return (
         "Total variation between the forecast and the output of the model, median over tokens of "
         "prompts that the drift was not fitted on. Onward: started once, at the first state of the "
         "segment; one layer ahead: restarted before every layer. The distance from persistence to "
@@ -88,9 +66,20 @@ def _forecasts(source: Source) -> str:
         f"the same coordinates could still gain.{_stopped(source)} "
         f"{_tokens(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
+
+
+@part(table="adequacy", verdicts=(ADEQUACY.name,))
+def _forecasts(source: Source) -> str:
+    drawing = FLOW_FIGURES["forecasts"]
+    drawing.draw(source)  # raises where neither horizon can be drawn
+    panels = "".join(
+        f"<div><h3>{title}</h3>{_panel(source, horizon)}</div>"
+        for horizon, title in _HORIZONS.items()
+    )
     return (
-        f'<figure>{key(entries)}<div class="pair">{panels}</div>'
-        f"<figcaption>{html_text(caption)}</figcaption></figure>{numbers(source, 'adequacy')}"
+        f'<figure>{key(drawing.entries(source))}<div class="pair">{panels}</div>'
+        f"<figcaption>{html_text(_forecast_caption(source))}</figcaption></figure>"
+        f"{numbers(source, 'adequacy')}"
     )
 
 
@@ -100,19 +89,16 @@ def _stopped(source: Source) -> str:
     return " The flow is not drawn, because it gave no number (its verdict gives the reason)."
 
 
-def _panel(horizon: str, picture: Picture | Unavailable) -> str:
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+@part(table="adequacy", verdicts=(ADEQUACY.name,))
+def _panel(source: Source, horizon: str) -> str:
     name = horizon.replace(" ", "-")
+    picture = flow_figures.forecast(source, horizon)
     return plot(f"forecast-{name}", picture, f"total variation of forecasts by layer, {horizon}")
 
 
+@part(table="drifts", verdicts=(ADEQUACY.name,))
 def _kinds(source: Source) -> str:
-    shown = drift_skills(source)
-    if isinstance(shown, Unavailable):
-        return missing(
-            _why(source, "drifts", ADEQUACY.name) if "drifts" not in source.tables else shown
-        )
+    rows = drift_skills(source)
     frame = source.tables["drifts"]
     held = _held(column(frame, "coordinates"), column(frame, "variance_held"))
     caption = (
@@ -121,10 +107,10 @@ def _kinds(source: Source) -> str:
         "layer of the segment: 0 means no change, 1 is the model itself; in brackets its interval. "
         f"{held}{source.basis(ADEQUACY.name)}."
     )
-    table = listing(shown, "skill by kind of drift")
+    table = listing(rows, "skill by kind of drift")
     note = f'<p class="source">{html_text(caption)}</p>'
-    title = f"Which drift? ({count(len(shown), 'row')})"
-    return fold(title, table + note + numbers(source, "drifts"), opened=len(shown) <= _FEW_ROWS)
+    title = f"Which drift? ({count(len(rows), 'row')})"
+    return fold(title, table + note + numbers(source, "drifts"), opened=len(rows) <= _FEW_ROWS)
 
 
 def _held(coordinates: list[float], shares: list[float]) -> str:
@@ -136,17 +122,16 @@ def _held(coordinates: list[float], shares: list[float]) -> str:
     return f"{number:g} coordinates hold {held} of the variance of the logits. "
 
 
+@part(table="adequacy_clouds", verdicts=(ADEQUACY.name,))
 def _clouds(source: Source) -> str:
-    shown = clouds(source)
-    if isinstance(shown, Unavailable):
-        return missing(_why(source, "adequacy_clouds", ADEQUACY.name))
+    rows = clouds(source)
     note = (
         "All tokens of a layer at once, as a cloud of points in the coordinates: KS is the largest "
         "Kolmogorov–Smirnov distance of a coordinate, MMD the squared mean discrepancy without "
         "bias (it may fall below 0 by chance). Smaller is nearer. In brackets: 2.5 and 97.5 % "
         f"quantiles of resamples of prompts; {source.units(ADEQUACY.name)}."
     )
-    table = listing(shown, "distances between clouds of forecast and true states")
+    table = listing(rows, "distances between clouds of forecast and true states")
     link = '<a href="tables/adequacy_clouds.csv">tables/adequacy_clouds.csv</a>'
     return fold(
         "Are the forecast states, taken together, where the true ones are?",
@@ -154,10 +139,7 @@ def _clouds(source: Source) -> str:
     )
 
 
-def _overlay(source: Source) -> str:
-    picture = _or_why(source, flow_figures.overlay(source), "overlay", ADEQUACY.name)
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+def _overlay_caption(source: Source) -> str:
     frame = source.tables["overlay"]
     shares = {
         name: _mean(column(frame, f"{name}_informative")) for name in ("budget", "restricted")
@@ -168,17 +150,13 @@ def _overlay(source: Source) -> str:
         if math.isfinite(shares["budget"])
         else "(the budget is missing, because the writes of a block cannot be separated) in "
     )
-    caption = (
+    return (
         "Change of the output in each layer, median over tokens, and the most that theory allows. "
         "A bound above .99 (dotted) is vacuous: no total variation exceeds 1, so that it cannot "
         f"fail. A bound is informative {writes}{percent(shares['restricted'])} for the "
         f"restricted bound; it is exceeded {count(int(exceeded), 'time')}. "
         f"{_tokens(source, 'overlay')}{source.units(ADEQUACY.name)}; medians, without interval."
     )
-    shapes = ("line", "rule linear_interpolation", "rule random_weights", "rule")
-    labels = [label for label, _, _ in flow_figures.BOUNDS.values()]
-    entries = [*zip(shapes, labels, strict=True), ("rule vacuous", "vacuous where above .99")]
-    return figure("overlay", picture, caption, key(entries))
 
 
 def _mean(values: list[float]) -> float:
@@ -186,18 +164,15 @@ def _mean(values: list[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def _budget(source: Source) -> str:
-    picture = _or_why(source, flow_figures.budget(source), "budget", ADEQUACY.name)
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+def _budget_caption(source: Source) -> str:
     frame = source.tables["budget"]
     pairs = list(zip(column(frame, "error"), column(frame, "budget"), strict=True))
     covered = _mean([float(e <= xi) for e, xi in pairs if math.isfinite(e + xi)])
-    drawn = len(picture["data"][0]["x"])
+    drawn = len(flow_figures.budget_points(frame))
     name = "rank correlation of forecast error and budget"
     correlation = next((m for m in source.measurements if m.name == name), None)
     ranked = f" Rank correlation {reading(correlation)}." if correlation is not None else ""
-    caption = (
+    return (
         "One dot per token: the budget Ξ, made from the sizes of its steps, against the worst "
         "error of its forecast. The theory expects large errors only where Ξ is large: dots on or "
         f"below the line are covered, {percent(covered)} of all.{ranked} Ξ has two constants, "
@@ -205,8 +180,6 @@ def _budget(source: Source) -> str:
         f"{source.units(name, ADEQUACY.name)}; "
         "single measurements, without interval."
     )
-    entries = [("dot", "one token"), ("rule random_weights", "error = budget")]
-    return figure("budget", picture, caption, key(entries))
 
 
 def _drawn(drawn: int, whole: int) -> str:
@@ -215,11 +188,11 @@ def _drawn(drawn: int, whole: int) -> str:
 
 def depth_loss_section(source: Source) -> str:
     """What removing the last layers costs, beside the mobility left, or why it is not known."""
-    picture = _or_why(
-        source, flow_figures.depth_loss(source), "depth_loss", ADEQUACY.name, ROTATION.name
-    )
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+    drawn = shown(source, "depth-loss", FLOW_FIGURES["depth_loss"])
+    return drawn + numbers(source, "depth_loss")
+
+
+def _depth_loss_caption(source: Source) -> str:
     frame = source.tables["depth_loss"]
     free = flow_figures.free_layers(frame)
     most = max((v for v in column(frame, "removed") if math.isfinite(v)), default=math.nan)
@@ -229,36 +202,36 @@ def depth_loss_section(source: Source) -> str:
         if math.isfinite(free)
         else ""
     )
-    caption = (
+    return (
         "Mean loss on the next token when the last layers are removed, minus the loss of the whole "
         "model; 0 means that the removed layers were not needed. Below: the mobility ‖J‖ at that "
         f"layer, which measures how much the output could still change. {ended}"
         f"{_tokens(source, 'depth_loss')}"
         f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
     )
-    entries = [
-        ("line", "rise of the loss"),
-        ("rule green", "mobility left"),
-        ("band", "interval"),
-        ("rule vacuous", "free up to here"),
-    ]
-    return figure("depth-loss", picture, caption, key(entries)) + numbers(source, "depth_loss")
 
 
+@part(table="rotation", verdicts=(ROTATION.name,))
 def rotation_section(source: Source) -> str:
     """The share of the motion that turns, or why it is not known."""
-    picture = _or_why(source, rotation_figures.rotation(source), "rotation", ROTATION.name)
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+    rotation_figures.rotation_rows(source)  # raises where rotation was measured at no layer
+    return (
+        "<p>Motion down a slope can be written as the gradient of one function, a potential; "
+        "motion around a centre cannot. R_norm is the share of the predictable motion that no "
+        "potential explains.</p>"
+        + shown(source, "rotation", FLOW_FIGURES["rotation"])
+        + numbers(source, "rotation")
+    )
+
+
+def _rotation_caption(source: Source) -> str:
     frame = rotation_figures.rotation_rows(source)
-    if isinstance(frame, Unavailable):
-        return missing(frame)
     significant, silent = detected(frame), len(source.tables["rotation"]) - len(frame)
     named = (word for word in words(frame, "interval_method") if word)
     methods = ", ".join(dict.fromkeys("BCa" if word == "bca" else word for word in named))
     planted = [v for v in column(frame, "planted_share") if math.isfinite(v)]
     share = f" (a share of {numeral(planted[0])})" if planted else ""
-    caption = (
+    return (
         "R_norm of the central layers: 0 is pure transport, 1 pure rotation, and the verdict asks "
         "on which side of one half their mean lies. Filled dots: rotation is detected "
         f"(p < .05), in {sum(significant)} of {count(len(significant), 'layer')}. Two checks of "
@@ -268,18 +241,73 @@ def rotation_section(source: Source) -> str:
         f"{_tokens(source, 'rotation')}{source.units(ROTATION.name)}; intervals: 95 %, "
         f"{methods or 'method not recorded'}, resampling prompts."
     )
-    entries = [
-        ("disc", "share that rotates; rotation detected"),
-        ("hollow blue", "not detected"),
-        ("diamond open", CONTROLS["gradient_control"][0]),
-        ("triangle", CONTROLS["planted_control"][0]),
-        ("rule half", "one half"),
-        *_SHADES,
-    ]
-    return (
-        "<p>Motion down a slope can be written as the gradient of one function, a potential; "
-        "motion around a centre cannot. R_norm is the share of the predictable motion that no "
-        "potential explains.</p>"
-        + figure("rotation", picture, caption, key(entries))
-        + numbers(source, "rotation")
-    )
+
+
+_FORECAST_SHAPES = ("line", "rule random_weights", "rule linear_interpolation", "rule grey")
+_BOUND_SHAPES = ("line", "rule linear_interpolation", "rule random_weights", "rule")
+
+FLOW_FIGURES: dict[str, Figure] = {
+    "forecasts": Figure(
+        title="Can a flow predict the layers?",
+        draw=panel_row({title: partial(flow_figures.forecast, horizon=horizon)
+                        for horizon, title in _HORIZONS.items()}),
+        caption=_forecast_caption,
+        key=(
+            *zip(_FORECAST_SHAPES, (label for label, _, _ in flow_figures.FORECASTS.values()),
+                 strict=True),
+            ("band", "interval of the flow"),
+            *SHADES,
+        ),
+        table="adequacy",
+        verdicts=(ADEQUACY.name,),
+    ),
+    "overlay": Figure(
+        title="What bounds one layer",
+        draw=flow_figures.overlay,
+        caption=_overlay_caption,
+        key=(
+            *zip(_BOUND_SHAPES, (label for label, _, _ in flow_figures.BOUNDS.values()),
+                 strict=True),
+            ("rule vacuous", "vacuous where above .99"),
+        ),
+        table="overlay",
+        verdicts=(ADEQUACY.name,),
+    ),
+    "budget": Figure(
+        title="Budget against error",
+        draw=flow_figures.budget,
+        caption=_budget_caption,
+        key=(("dot", "one token"), ("rule random_weights", "error = budget")),
+        table="budget",
+        verdicts=(ADEQUACY.name,),
+    ),
+    "depth_loss": Figure(
+        title="How much do the last layers contribute?",
+        draw=flow_figures.depth_loss,
+        caption=_depth_loss_caption,
+        key=(
+            ("line", "rise of the loss"),
+            ("rule green", "mobility left"),
+            ("band", "interval"),
+            ("rule vacuous", "free up to here"),
+        ),
+        table="depth_loss",
+        verdicts=(ADEQUACY.name, ROTATION.name),
+    ),
+    "rotation": Figure(
+        title="Does the motion rotate?",
+        draw=rotation_figures.rotation,
+        caption=_rotation_caption,
+        key=(
+            ("disc", "share that rotates; rotation detected"),
+            ("hollow blue", "not detected"),
+            ("diamond open", CONTROLS["gradient_control"][0]),
+            ("triangle", CONTROLS["planted_control"][0]),
+            ("rule half", "one half"),
+            *SHADES,
+        ),
+        table="rotation",
+        verdicts=(ROTATION.name,),
+    ),
+}  # fmt: skip
+"""Figures of the flow and its rotation by the name of their file."""

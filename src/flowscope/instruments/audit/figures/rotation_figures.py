@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from flowscope.instruments.audit.figures.spans import shading, spans
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
@@ -19,16 +19,14 @@ __all__ = ["HALF", "OFFSET", "rotation", "rotation_rows"]
 HALF, OFFSET = 0.5, 0.22
 
 
-def rotation_rows(source: Source) -> pd.DataFrame | Unavailable:
+def rotation_rows(source: Source) -> pd.DataFrame:
     """Layers where rotation was measured, in order."""
     frame = source.table("rotation", "layer", "normalised")
-    if isinstance(frame, Unavailable):
-        return frame
     read = zip(words(frame, "status"), column(frame, "normalised"), strict=True)
     kept = frame[[state != "abstained" and math.isfinite(value) for state, value in read]]
     if kept.empty:
         reasons = [reason for reason in words(frame, "because") if reason]
-        return Unavailable(
+        raise Missing(
             f"rotation could be measured at no layer: {reasons[0]}"
             if reasons
             else "the column normalised of the table “rotation” holds no number"
@@ -36,11 +34,9 @@ def rotation_rows(source: Source) -> pd.DataFrame | Unavailable:
     return kept.sort_values("layer", kind="stable")
 
 
-def rotation(source: Source) -> Picture | Unavailable:
+def rotation(source: Source) -> Picture:
     """Share of the motion that turns at each layer, with interval, controls and one half."""
     frame = rotation_rows(source)
-    if isinstance(frame, Unavailable):
-        return frame
     layers = column(frame, "layer")
     traces = [_control(frame, name) for name in CONTROLS] + [_shares(frame)]
     drawn = [v for n in ("normalised", "low", "high", *CONTROLS) for v in column(frame, n)]

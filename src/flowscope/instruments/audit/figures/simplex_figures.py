@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover, plotly_text, shortened
 from flowscope.report.numerals import bounds, numeral, percent
@@ -17,11 +16,9 @@ from flowscope.report.theme import Picture
 __all__ = ["locking", "simplex_path"]
 
 
-def locking(source: Source) -> Picture | Unavailable:
+def locking(source: Source) -> Picture:
     """Movement of the output against tail mass, with the exact bound and where it says anything."""
     frame = source.table("locking", "tail_mass_low", "tail_mass_high", "tv_median")
-    if isinstance(frame, Unavailable):
-        return frame
     low, high = column(frame, "tail_mass_low"), column(frame, "tail_mass_high")
     parts = ("tv_median", "tv_q25", "tv_q75", "bound_median", "informative_share", "n")
     median, q25, q75, bound, share, n = (column(frame, part) for part in parts)
@@ -105,11 +102,9 @@ def _quartiles(x: Sequence[float], low: Sequence[float], high: Sequence[float]) 
     ]
 
 
-def simplex_path(source: Source) -> Picture | Unavailable:
+def simplex_path(source: Source) -> Picture:
     """Path of one token's output distribution: two outcomes and everything else."""
     frame = source.table("simplex_path", "layer", "first", "second", "rest")
-    if isinstance(frame, Unavailable):
-        return frame
     frame = frame.sort_values("layer", kind="stable")
     layers, first, second, rest = (
         column(frame, name) for name in ("layer", "first", "second", "rest")

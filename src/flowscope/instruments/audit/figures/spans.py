@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.source import Source, column, words
 
-__all__ = ["Span", "shade", "shading", "spans"]
+__all__ = ["Span", "shading", "spans"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +24,8 @@ class Span:
 
 def spans(source: Source) -> list[Span]:
     """Stretches of depth in order: from the table of segments, else from the one of layers."""
-    frame = source.table("segments", "first_layer", "last_layer")
-    if isinstance(frame, Unavailable):
+    frame = source.rows("segments", "first_layer", "last_layer")
+    if frame.empty:
         return _spans_of_layers(source)
     rows = zip(
         column(frame, "first_layer"),
@@ -45,9 +44,7 @@ def spans(source: Source) -> list[Span]:
 
 
 def _spans_of_layers(source: Source) -> list[Span]:
-    frame = source.table("layers", "layer", "segment", "status")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("layers", "layer", "segment", "status")
     layers, segments = column(frame, "layer"), column(frame, "segment")
     kinds, states = words(frame, "segment_kind"), words(frame, "status")
     stretches = []
@@ -83,10 +80,3 @@ def shading(stretches: Sequence[Span]) -> list[dict[str, Any]]:
         }
         for span in stretches
     ]
-
-
-def shade(ax: Any, source: Source) -> None:
-    """Tint the segments behind a panel along depth."""
-    for span in spans(source):
-        tint = theme.PASSING if span.passes else theme.ABSTAINED
-        ax.axvspan(span.first - 0.5, span.last + 0.5, color=tint, lw=0, zorder=0)

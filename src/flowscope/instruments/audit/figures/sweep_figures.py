@@ -5,20 +5,22 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
-from flowscope.report.figure_html import figure, key, missing
+from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
 from flowscope.report.log_axes import log_ticks, slope_line
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column
+from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
 from flowscope.report.traces import band, curve, upright
 
 __all__ = [
     "DISTANCES",
     "PANELS",
+    "SWEEP_FIGURES",
     "identification",
     "identification_section",
     "refinements",
@@ -40,21 +42,19 @@ def _positive(values: Sequence[float]) -> list[float]:
     return [value if value > 0 else math.nan for value in values]
 
 
-def refinements(source: Source) -> pd.DataFrame | Unavailable:
+def refinements(source: Source) -> pd.DataFrame:
     """Refinements that have a next one to be compared with."""
     frame = source.table("identification", "n", "state_to_next", "drift_to_next")
-    if isinstance(frame, Unavailable):
-        return frame
     steps = zip(column(frame, "n"), column(frame, "state_to_next"), strict=True)
     rows = frame[[n > 0 and 0 < step < math.inf for n, step in steps]]
-    return Unavailable("the table “identification” holds no distance") if rows.empty else rows
+    if rows.empty:
+        raise Missing("the table “identification” holds no distance")
+    return rows
 
 
-def identification(source: Source) -> Picture | Unavailable:
+def identification(source: Source) -> Picture:
     """Distance from each refinement to the next on logarithmic axes, with the fitted slopes."""
     rows = refinements(source)
-    if isinstance(rows, Unavailable):
-        return rows
     n = column(rows, "n")
     expected = slope_line(n, column(rows, "state_to_next")[:1] + [math.nan] * (len(n) - 1), -1.0)
     traces = [curve(n, expected, ("slope −1", "#9aa4ad", "solid"), [], hoverinfo="skip")]
@@ -78,15 +78,11 @@ def identification(source: Source) -> Picture | Unavailable:
     return {"data": traces, "layout": theme.layout(x, y, 340)}
 
 
-def identification_section(source: Source) -> str:
-    """How states and drift change as the steps become finer."""
-    picture = identification(source)
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+def _identification_caption(source: Source) -> str:
     frame = source.tables["identification"]
     state, drift = (column(frame, f"{name}_order")[0] for name in ("state", "drift"))
     own, tokens = column(frame, "state_distance")[0], column(frame, "tokens")[0]
-    caption = (
+    return (
         "The same weights run with n small steps in place of each layer, n times smaller each; "
         "distance from one n to the next, relative to how far the states move and to the size of "
         "the drift. If depth were a flow cut into steps, the dots would fall along the grey "
@@ -95,26 +91,15 @@ def identification_section(source: Source) -> str:
         f"are {percent(own)} off the finest. n = {numeral(tokens, 6)} tokens; slopes by "
         "regression, without interval."
     )
-    entries = [
-        ("disc", "states"),
-        ("diamond", "fitted drift"),
-        ("rule vacuous", "fitted slope"),
-        ("rule layer", "slope −1 from the first dot: steps of a flow"),
-    ]
-    return figure("identification", picture, caption, key(entries)) + numbers(
-        source, "identification"
-    )
 
 
-def temperatures(source: Source) -> Picture | Unavailable:
+def temperatures(source: Source) -> Picture:
     """Mobility, loss and calibration error against the temperature, one panel each."""
     frame = source.table("output_temperature", "temperature", *PANELS)
-    if isinstance(frame, Unavailable):
-        return frame
     places = _positive(column(frame, "temperature"))
     known = [place for place in places if math.isfinite(place)]
     if not known:
-        return Unavailable("the column temperature of the table “output_temperature” has no number")
+        raise Missing("the column temperature of the table “output_temperature” has no number")
     traces: list[Picture] = []
     axes: Picture = {}
     for k, (name, title) in enumerate(PANELS.items()):
@@ -137,15 +122,11 @@ def temperatures(source: Source) -> Picture | Unavailable:
     return {"data": traces, "layout": theme.layout(x, first, 520, **axes, shapes=[upright(1.0)])}
 
 
-def temperature_section(source: Source) -> str:
-    """What the temperature of the output does to mobility, loss and calibration."""
-    picture = temperatures(source)
-    if isinstance(picture, Unavailable):
-        return missing(picture)
+def _temperature_caption(source: Source) -> str:
     frame = source.tables["output_temperature"]
     rows = zip(column(frame, "loss"), column(frame, "temperature"), strict=True)
     best = min(((v, tau) for v, tau in rows if math.isfinite(v)), default=(math.nan, math.nan))[1]
-    caption = (
+    return (
         "The model’s own output divided by τ before the softmax. Mobility is how easily the output "
         "still moves; the loss is lowest at the best temperature of the sweep "
         f"(τ = {numeral(best)}); the calibration error is the gap between how sure the model is "
@@ -153,7 +134,37 @@ def temperature_section(source: Source) -> str:
         f"{numeral(column(frame, 'tokens')[0], 6)} tokens, "
         f"{source.basis('loss gained by a temperature chosen on other prompts')}."
     )
-    entries = [("line", "measured"), ("band", "interval"), ("rule vacuous", "τ = 1")]
-    return figure("temperature", picture, caption, key(entries)) + numbers(
-        source, "output_temperature"
-    )
+
+
+SWEEP_FIGURES = {
+    "identification": Figure(
+        title="Does depth settle?",
+        draw=identification,
+        caption=_identification_caption,
+        key=(
+            ("disc", "states"),
+            ("diamond", "fitted drift"),
+            ("rule vacuous", "fitted slope"),
+            ("rule layer", "slope −1 from the first dot: steps of a flow"),
+        ),
+    ),
+    "output_temperature": Figure(
+        title="Temperature of the output",
+        draw=temperatures,
+        caption=_temperature_caption,
+        key=(("line", "measured"), ("band", "interval"), ("rule vacuous", "τ = 1")),
+    ),
+}
+"""Figures of a study by the name of their file."""
+
+
+def identification_section(source: Source) -> str:
+    """How states and drift change as the steps become finer."""
+    drawn = shown(source, "identification", SWEEP_FIGURES["identification"])
+    return drawn + numbers(source, "identification")
+
+
+def temperature_section(source: Source) -> str:
+    """What the temperature of the output does to mobility, loss and calibration."""
+    drawn = shown(source, "temperature", SWEEP_FIGURES["output_temperature"])
+    return drawn + numbers(source, "output_temperature")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import shortened, visible
 from flowscope.report.source import Source, column, words
@@ -35,14 +35,12 @@ def prompts(frame: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(words(frame, "prompt")))
 
 
-def token_data(source: Source) -> dict[str, Any] | Unavailable:
+def token_data(source: Source) -> dict[str, Any]:
     """Everything the map shows, as JSON can hold it, or why there is no map."""
     frame = source.table("tokens", "prompt", "position", "token", "layer")
-    if isinstance(frame, Unavailable):
-        return frame
     present = {name: label for name, (label, _) in QUANTITIES.items() if name in frame}
     if not present:
-        return Unavailable(f"the table “tokens” has none of the columns {', '.join(QUANTITIES)}")
+        raise Missing(f"the table “tokens” has none of the columns {', '.join(QUANTITIES)}")
     placed = zip(column(frame, "position"), column(frame, "layer"), strict=True)
     frame = frame[[a == a and b == b for a, b in placed]]  # a cell without a place has none here
     names, cells = words(frame, "prompt"), 0
@@ -74,9 +72,7 @@ def _top(frame: pd.DataFrame, name: str) -> float:
 
 
 def _abstained(source: Source) -> list[int]:
-    frame = source.table("layers", "layer", "status")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("layers", "layer", "status")
     pairs = zip(column(frame, "layer"), words(frame, "status"), strict=True)
     return [int(layer) for layer, status in pairs if status == "abstained"]
 

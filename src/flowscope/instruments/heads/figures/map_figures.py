@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover, plotly_text, shortened
 from flowscope.report.numerals import bounds, numeral
@@ -137,17 +137,15 @@ def first_head(frame: pd.DataFrame) -> int:
     return 0
 
 
-def geometry_data(source: Source) -> dict[str, Any] | Unavailable:
+def geometry_data(source: Source) -> dict[str, Any]:
     """Everything the maps of the heads show, as JSON can hold it, or why there are none."""
     frame = source.table("geometry", "layer", "head")
-    if isinstance(frame, Unavailable):
-        return frame
     rows = _placed(frame)
     if not rows:
-        return Unavailable("the table “geometry” names no layer and head")
+        raise Missing("the table “geometry” names no layer and head")
     present = {name: text for name, text in STATISTICS.items() if name in frame}
     if not present:
-        return Unavailable(f"the table “geometry” has none of the columns {', '.join(STATISTICS)}")
+        raise Missing(f"the table “geometry” has none of the columns {', '.join(STATISTICS)}")
     kept = frame.iloc[list(rows.values())]
     vocabulary: dict[str, int] = {}
     return {
@@ -222,11 +220,9 @@ def _statistic(frame: pd.DataFrame, name: str) -> dict[str, Any]:
     }
 
 
-def dial_rows(source: Source) -> pd.DataFrame | Unavailable:
+def dial_rows(source: Source) -> pd.DataFrame:
     """Settings of the dials as a figure shows them: those of the whole model first in each dial."""
     frame = source.table("dials", "dial", "setting", "change")
-    if isinstance(frame, Unavailable):
-        return frame
     names, changes = words(frame, "dial"), column(frame, "change")
     order = {name: k for k, name in enumerate(dict.fromkeys(names))}
     places = zip(words(frame, "layers"), words(frame, "heads"), strict=True)
@@ -234,7 +230,7 @@ def dial_rows(source: Source) -> pd.DataFrame | Unavailable:
     turned = [name not in UNTURNED for name in names]
     known = [k for k, change in enumerate(changes) if math.isfinite(change) and turned[k]]
     if not known:
-        return Unavailable("the column change of the table “dials” holds no number")
+        raise Missing("the column change of the table “dials” holds no number")
     kept = sorted(sorted(known, key=lambda k: not parts[k])[:MOST_DIALS])
     return frame.iloc[sorted(kept, key=lambda k: (order[names[k]], not parts[k]))]
 
@@ -281,11 +277,9 @@ SIDES = {
 """What is drawn of each setting: the column of the table ``dials``, its name, colour and marker."""
 
 
-def dials(source: Source) -> Picture | Unavailable:
+def dials(source: Source) -> Picture:
     """Change of the loss at each setting, with its interval, beside that of a random change."""
     frame = dial_rows(source)
-    if isinstance(frame, Unavailable):
-        return frame
     bent, marks = dial_axis(frame)
     labels = dial_labels(frame)
     traces = [_points(frame, name, labels, bent) for name in SIDES]

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.instruments.heads.figures.map_figures import crossed, rounded
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.escaping import shortened
 from flowscope.report.source import Source, column, words
 
@@ -81,26 +81,20 @@ def token_labels(tokens: list[str]) -> list[str]:
     ]
 
 
-def portrait_data(source: Source) -> dict[str, Any] | Unavailable:
+def portrait_data(source: Source) -> dict[str, Any]:
     """Everything the head viewer draws, as JSON can hold it, or why there is nothing to draw."""
     frame = source.table("geometry", "layer", "head")
-    if isinstance(frame, Unavailable):
-        return frame
     arrays = source.arrays.get("portrait")
     if not arrays:
-        return Unavailable("this run has no arrays “portrait” (the heads on one sentence)")
+        raise Missing("this run has no arrays “portrait” (the heads on one sentence)")
     size = _size(arrays)
-    if isinstance(size, Unavailable):
-        return size
     layers, heads = _numbers(frame, "layer"), _numbers(frame, "head")
     if (len(layers), len(heads)) != size[:2]:
-        return Unavailable(
+        raise Missing(
             f"the arrays “portrait” are of {size[0]} × {size[1]} heads, the table “geometry” of "
             f"{len(layers)} × {len(heads)}"
         )
     tokens = _tokens(source, size[2])
-    if isinstance(tokens, Unavailable):
-        return tokens
     kept = _kept(frame, max(MOST_ENTRIES // size[2] ** 2, 1))
     return {
         "tokens": [shortened(token, _TOKEN) for token in tokens],
@@ -117,35 +111,29 @@ def _numbers(frame: pd.DataFrame, name: str) -> list[int]:
     return sorted({int(value) for value in column(frame, name) if math.isfinite(value)})
 
 
-def _size(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, int, int] | Unavailable:
+def _size(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, int, int]:
     """Layers, heads and tokens that all arrays agree on."""
     own = {name: array for name, array in arrays.items() if name in _AXES}
     if not own:
-        return Unavailable(f"the arrays “portrait” hold none of {', '.join(_AXES)}")
+        raise Missing(f"the arrays “portrait” hold none of {', '.join(_AXES)}")
     if any(array.ndim != _AXES[name] for name, array in own.items()):
-        return Unavailable("the arrays “portrait” do not have the axes layer, head, token")
+        raise Missing("the arrays “portrait” do not have the axes layer, head, token")
     ends = {"kernel": "n", "current": "n", "diffusion": "2", "magnetic": "2"}
     sizes = {array.shape[:3] for array in own.values()}
     size = next(iter(sizes))
     last = {name: size[2] if end == "n" else 2 for name, end in ends.items()}
     if len(sizes) > 1 or any(own[name].shape[3] != last[name] for name in last if name in own):
-        return Unavailable("the arrays “portrait” are not all of one size")
+        raise Missing("the arrays “portrait” are not all of one size")
     if not 0 < size[2] <= MOST_TOKENS:
-        return Unavailable(
-            f"the sentence has {size[2]} tokens; it can be drawn with 1 to {MOST_TOKENS}"
-        )
+        raise Missing(f"the sentence has {size[2]} tokens; it can be drawn with 1 to {MOST_TOKENS}")
     return int(size[0]), int(size[1]), int(size[2])
 
 
-def _tokens(source: Source, n: int) -> list[str] | Unavailable:
+def _tokens(source: Source, n: int) -> list[str]:
     frame = source.table("sentence", "token")
-    if isinstance(frame, Unavailable):
-        return frame
     tokens = words(frame, "token")
     if len(tokens) != n:
-        return Unavailable(
-            f"the table “sentence” has {len(tokens)} tokens, the arrays “portrait” {n}"
-        )
+        raise Missing(f"the table “sentence” has {len(tokens)} tokens, the arrays “portrait” {n}")
     return tokens
 
 

@@ -1,9 +1,11 @@
 """The sections of a page about the heads of a model, between the verdicts and the appendix."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from flowscope.instruments.heads.figures.geometry_figures import geometry_map
 from flowscope.instruments.heads.figures.map_figures import (
     MOST_DIALS,
     UNTURNED,
@@ -14,18 +16,16 @@ from flowscope.instruments.heads.figures.map_figures import (
 )
 from flowscope.instruments.heads.figures.portrait import ARROWS, chain_words, portrait_data
 from flowscope.instruments.heads.figures.tables import TOP, dial_listing, furthest
-from flowscope.records import Unavailable
 from flowscope.report.claims import answer_chip
 from flowscope.report.escaping import html_text, json_island
-from flowscope.report.figure_html import figure, key, missing
+from flowscope.report.figure_html import key, part, shown
 from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, numeral
+from flowscope.report.panels import panel_row
 from flowscope.report.source import Source, column, words
-from flowscope.report.spec import Section
+from flowscope.report.spec import Figure, Section
 
-__all__ = ["geometry_sections", "identities_section"]
-
-Data = dict[str, Any] | Unavailable
+__all__ = ["FIGURES", "geometry_sections", "identities_section"]
 
 _MARKS = [
     ("mark steady", "steady state"),
@@ -63,23 +63,24 @@ _PANELS = {
 
 def geometry_sections(source: Source) -> list[Section]:
     """Sections of the page of a run of the heads, in order."""
-    data = geometry_data(source)
     return [
-        ("irreversibility", "How irreversible is each head?", _maps(source, data)),
-        ("head", "Inspect a head", _viewer(source, data)),
-        ("furthest", _furthest_heading(source), _furthest(source)),
-        ("dials", "What the dials do", _dials(source)),
+        ("irreversibility", "How irreversible is each head?", _maps),
+        ("head", "Inspect a head", _viewer),
+        ("furthest", _furthest_heading(source), _furthest),
+        ("dials", "What the dials do", _dials),
     ]
 
 
-def _maps(source: Source, data: Data) -> str:
-    if isinstance(data, Unavailable):
-        return missing(data)
-    caption = (
+def _map_caption(source: Source) -> str:
+    return (
         "Each cell is a head, coloured by the chosen statistic; both maps have the same scale. "
         "Click a cell, or use the arrow keys, to inspect that head below. Right: the same heads "
         f"with random weights. {source.basis('entropy_production')}."
     )
+
+
+def _maps(source: Source) -> str:
+    data, caption = geometry_data(source), _map_caption(source)
     return (
         "<p>Attention defines a random walk from token to token. It is in equilibrium if the walk "
         "looks the same when it runs backwards. Entropy production is the rate at which the "
@@ -102,12 +103,13 @@ def _maps(source: Source, data: Data) -> str:
     )
 
 
-def _viewer(source: Source, maps: Data) -> str:
+def _viewer(source: Source) -> str:
+    return _portrait(source, geometry_data(source))
+
+
+@part("portrait")
+def _portrait(source: Source, maps: dict[str, Any]) -> str:
     data = portrait_data(source)
-    if isinstance(maps, Unavailable):
-        return missing(maps)
-    if isinstance(data, Unavailable):
-        return missing(source.noted(data, "portrait"))
     total = len(maps["at"])
     held = len(data["heads"])
     limited = (
@@ -142,15 +144,12 @@ def _first_words(maps: dict[str, Any]) -> str:
 
 
 def _furthest_heading(source: Source) -> str:
-    frame = source.table("geometry")
-    few = not isinstance(frame, Unavailable) and len(frame) < TOP
+    few = 0 < len(source.rows("geometry")) < TOP
     return "Heads furthest from equilibrium" if few else "Ten heads furthest from equilibrium"
 
 
 def _furthest(source: Source) -> str:
-    shown = furthest(source)
-    if isinstance(shown, Unavailable):
-        return missing(shown)
+    ranked = furthest(source)
     frame = source.tables["geometry"]
     steps = next((v for v in column(frame, "steps") if v == v), None)
     level = source.setting("level")
@@ -159,22 +158,22 @@ def _furthest(source: Source) -> str:
     return (
         "<p>Ranked by entropy production per step. Steps to tell: length of a walk after which its "
         f"direction in time is known with odds of {odds:.3g} : 1 (log {odds:.3g} divided by the "
-        f"entropy production).{walk}</p>{shown}"
+        f"entropy production).{walk}</p>{ranked}"
     )
 
 
-def _dials(source: Source) -> str:
-    frame = dial_rows(source)
-    if isinstance(frame, Unavailable):
-        return missing(source.noted(frame, "dials"))
-    whole = source.tables["dials"]
-    unchanged = whole[[word in UNTURNED for word in words(whole, "dial")]]
-    left = len(whole) - len(unchanged) - len(frame)
-    shown = dial_listing(pd.concat([unchanged, frame]))
+def _left_out(source: Source) -> int:
+    """Settings of the dials that are not drawn."""
+    drawn = len(dial_rows(source))
+    return sum(word not in UNTURNED for word in words(source.tables["dials"], "dial")) - drawn
+
+
+def _dial_caption(source: Source) -> str:
+    frame, left = source.tables["dials"], _left_out(source)
     rest = f" {count(left, 'row')} more in tables/dials.csv." if left else ""
-    prompts, tokens = (max(column(whole, n), default=0.0) for n in ("prompts", "tokens"))
-    bent = " The axis is logarithmic beyond ±0.01." if dial_axis(frame)[0] else ""
-    caption = (
+    prompts, tokens = (max(column(frame, n), default=0.0) for n in ("prompts", "tokens"))
+    bent = " The axis is logarithmic beyond ±0.01." if dial_axis(dial_rows(source))[0] else ""
+    return (
         "Change of the loss against the unchanged model on the same texts, with its interval, and "
         "the same for a random change of the logits of equal size. If a dial costs less than its "
         f"random control, the model hardly needs the part that it changes.{bent} "
@@ -182,22 +181,52 @@ def _dials(source: Source) -> str:
         f"settings are drawn.{rest} “Costs more” and “costs less” are decided by the "
         "interval of the difference of the two within prompts."
     )
-    entries = [("disc", "the dial"), ("diamond random", "random change of equal size"),
-               ("rule vacuous", "unchanged model")]  # fmt: skip
+
+
+@part("dials")
+def _dials(source: Source) -> str:
+    turned, whole = dial_rows(source), source.tables["dials"]
+    unchanged = whole[[word in UNTURNED for word in words(whole, "dial")]]
+    listed = listing(dial_listing(pd.concat([unchanged, turned])), "loss by dial and setting")
     return (
         "<p>A dial scales one part of the attention scores in the running model and leaves the "
         "rest unchanged.</p>"
-        + figure("dials", dials(source), caption, key(entries))
-        + f'<div class="compact">{listing(shown, "loss by dial and setting")}</div>'
+        + shown(source, "dials", FIGURES["dials"])
+        + f'<div class="compact">{listed}</div>'
         + '<p class="source">Drawn from <a href="tables/dials.csv">tables/dials.csv</a>.</p>'
     )
+
+
+FIGURES: dict[str, Figure] = {
+    "geometry": Figure(
+        title="How irreversible is each head?",
+        draw=panel_row({
+            "Entropy production, this model": partial(geometry_map, name="entropy_production"),
+            "Entropy production, random weights": partial(
+                geometry_map, name="entropy_production", random=True
+            ),
+        }),
+        caption=_map_caption,
+        key=(("cross", "abstained"),),
+    ),
+    "dials": Figure(
+        title="What the dials do",
+        draw=dials,
+        caption=_dial_caption,
+        key=(
+            ("disc", "the dial"),
+            ("diamond random", "random change of equal size"),
+            ("rule vacuous", "unchanged model"),
+        ),
+        measurements=("dials",),
+    ),
+}  # fmt: skip
+"""Figures of a page about the heads by the name of their file."""
 
 
 def identities_section(source: Source) -> str:
     """Identities of the source with the largest error over all heads."""
     frame = source.table("identities", "identity", "error", "holds")
-    if isinstance(frame, Unavailable):
-        return missing(frame)
     texts = [words(frame, name) for name in ("identity", "formula")]
     figures = [column(frame, name) for name in ("error", "bound", "heads")]
     answers = [_ANSWER.get(word, word) for word in words(frame, "holds")]

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 
 from flowscope.instruments.heads.figures.map_figures import UNTURNED, crossed
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.escaping import html_text, shortened
 from flowscope.report.numerals import bounds, count, numeral
 from flowscope.report.source import Source, column, words
@@ -28,9 +28,7 @@ _SHOWN = {
 
 def label_counts(source: Source) -> dict[str, int]:
     """How many heads carry each label, the known labels first; empty where there are none."""
-    frame = source.table("geometry", "label")
-    if isinstance(frame, Unavailable):
-        return {}
+    frame = source.rows("geometry", "label")
     found = [label or "no label" for label in words(frame, "label")]
     order = dict.fromkeys([*_LABELS, *found])
     return {label: found.count(label) for label in order if label in found}
@@ -38,9 +36,7 @@ def label_counts(source: Source) -> dict[str, int]:
 
 def silent_heads(source: Source) -> list[tuple[str, str]]:
     """Heads that are crossed out, by their reason."""
-    frame = source.table("geometry", "layer", "head")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("geometry", "layer", "head")
     places = zip(column(frame, "layer"), column(frame, "head"), strict=True)
     groups: dict[str, list[str]] = {}
     for (layer, head), out, reason in zip(
@@ -58,15 +54,13 @@ def silent_heads(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def furthest(source: Source) -> str | Unavailable:
+def furthest(source: Source) -> str:
     """Table of the most irreversible heads; the script makes each name a way to its portrait."""
     frame = source.table("geometry", "layer", "head", "entropy_production")
-    if isinstance(frame, Unavailable):
-        return frame
     values, out = column(frame, "entropy_production"), crossed(frame)
     known = [k for k, v in enumerate(values) if math.isfinite(v) and not out[k]]
     if not known:
-        return Unavailable("no head of this run has an entropy production")
+        raise Missing("no head of this run has an entropy production")
     best = frame.iloc[sorted(known, key=lambda k: -values[k])[:TOP]]
     names = ["entropy production", "random weights", "keys permuted", "label", "steps to tell"]
     names += _SHOWN.values()

@@ -12,7 +12,7 @@ from flowscope.instruments.image.figures.tables import (
     window_of,
     winners,
 )
-from flowscope.instruments.image.figures.time_figures import above_null
+from flowscope.instruments.image.figures.time_figures import above_null, rotation_rows
 from flowscope.records import Unavailable
 from flowscope.report.captions import bootstrapped, counted
 from flowscope.report.figure_html import Caption
@@ -145,8 +145,9 @@ def smoothness_caption(source: Source) -> Caption:
     )
 
 
-def rotation_caption(source: Source, frame: pd.DataFrame) -> Caption:
+def rotation_caption(source: Source) -> Caption:
     """Caption of the rotation of the learned score."""
+    frame = rotation_rows(source)
     significant = sum(detected(frame))
     measured = source.setting("measured")
     where = measured.get("coordinates") if isinstance(measured, Mapping) else None

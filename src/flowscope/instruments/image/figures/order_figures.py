@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from flowscope.instruments.image.figures.axes import Panel, stacked
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.log_axes import log_axis, slope_line
@@ -113,11 +113,9 @@ def _slope(fit: pd.DataFrame) -> tuple[float, str]:
     return slope, f"slope {numeral(slope)} {bounds(low, high)}".strip()
 
 
-def doublings(source: Source, sampler: str) -> list[Doubling] | Unavailable:
+def doublings(source: Source, sampler: str) -> list[Doubling]:
     """Errors under one sampler, one entry for each observable."""
     frame = source.table("weak_error", "sampler", "observable", "steps", "difference")
-    if isinstance(frame, Unavailable):
-        return frame
     own = rows_where(frame, "sampler", sampler)
     fits = source.tables.get("weak_error_slope", pd.DataFrame())
     fits = rows_where(fits, "sampler", sampler) if len(fits) else fits
@@ -126,7 +124,9 @@ def doublings(source: Source, sampler: str) -> list[Doubling] | Unavailable:
     for place, name in enumerate(names):
         fit = rows_where(fits, "observable", name) if len(fits) else fits
         found.append(_doubling(rows_where(own, "observable", name), fit, place))
-    return found or Unavailable(f"the table “weak_error” has no rows of the {sampler}")
+    if not found:
+        raise Missing(f"the table “weak_error” has no rows of the {sampler}")
+    return found
 
 
 def error_range(every: list[Doubling]) -> tuple[float, float]:
@@ -148,11 +148,9 @@ def reference(every: list[Doubling]) -> tuple[list[float], list[float]]:
     return ends, [line[end] for end in ends]
 
 
-def weak_error_figure(source: Source, sampler: str) -> Picture | Unavailable:
+def weak_error_figure(source: Source, sampler: str) -> Picture:
     """Size of the change when the steps double against their number, logarithmic axes."""
     every = doublings(source, sampler)
-    if isinstance(every, Unavailable):
-        return every
     traces: list[Picture] = [curve(*reference(every), ("slope −1", "#9aa4ad", "solid"), [],
                                    hoverinfo="skip")]  # fmt: skip
     traces[0]["line"]["width"] = 1.2
@@ -173,11 +171,9 @@ def weak_error_figure(source: Source, sampler: str) -> Picture | Unavailable:
     return {"data": compact(traces), "layout": theme.layout(x, y, 330)}
 
 
-def family_looks(source: Source) -> dict[float, Look] | Unavailable:
+def family_looks(source: Source) -> dict[float, Look]:
     """Numbers of steps of the table ``family`` and how each is drawn."""
     frame = source.table("family", "lam", "steps")
-    if isinstance(frame, Unavailable):
-        return frame
     counts = sorted(set(known(column(frame, "steps"))))
     found = {
         steps: Look(
@@ -187,7 +183,9 @@ def family_looks(source: Source) -> dict[float, Look] | Unavailable:
         )
         for k, steps in enumerate(counts)
     }
-    return found or Unavailable("the table “family” names no number of steps")
+    if not found:
+        raise Missing("the table “family” names no number of steps")
+    return found
 
 
 def family_null(frame: pd.DataFrame) -> tuple[list[float], list[float], list[float]]:
@@ -200,11 +198,9 @@ def family_null(frame: pd.DataFrame) -> tuple[list[float], list[float], list[flo
     return lams, middle, top
 
 
-def family_figure(source: Source) -> Picture | Unavailable:
+def family_figure(source: Source) -> Picture:
     """Accuracy and distance to the finest run against λ, one line for each number of steps."""
     looks = family_looks(source)
-    if isinstance(looks, Unavailable):
-        return looks
     frame = source.tables["family"]
     lams, middle, top = family_null(frame)
     width = (max(lams, default=1.0) - min(lams, default=0.0)) or 1.0
@@ -218,7 +214,7 @@ def family_figure(source: Source) -> Picture | Unavailable:
         drawn = [*under, grey, *_lines(frame, looks, "tv", width)]
         panels.append(Panel(title="total variation", traces=drawn, axis={"rangemode": "tozero"}))
     if not panels:
-        return Unavailable("the table “family” holds neither accuracy nor total variation")
+        raise Missing("the table “family” holds neither accuracy nor total variation")
     edge = 0.05 * width
     room = [min(lams, default=0.0) - edge, max(lams, default=1.0) + edge]
     x = theme.axis("λ (0: ODE, 1: SDE)", range=room, tickvals=lams, showgrid=False)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source
 from flowscope.report.strips import Strip, shown_images
@@ -14,28 +14,24 @@ _MOST = 12
 """Images side by side; further ones are in the arrays alone."""
 
 
-def sample_strip(source: Source) -> Strip | Unavailable:
+def sample_strip(source: Source) -> Strip:
     """Samples of the ODE above those of the SDE, from the same noise, or why there are none."""
     images = _images(source, "samples", "a few samples of both samplers")
-    if isinstance(images, Unavailable):
-        return images
     if len(images) != 2:
-        return Unavailable(
+        raise Missing(
             f"the arrays “samples” should hold images of two samplers, they hold {len(images)}"
         )
     said = f"{count(images.shape[1], 'sample')} of the ODE above those of the SDE"
     return _strip(images, ["ODE", "SDE"], ("noise no.", "samples of both samplers", said))
 
 
-def uturn_strip(source: Source) -> Strip | Unavailable:
+def uturn_strip(source: Source) -> Strip:
     """Images before and after a U-turn to each time, or why there are none."""
     images = _images(source, "uturn_strip", "a few images before and after a U-turn")
-    if isinstance(images, Unavailable):
-        return images
     arrays = source.arrays["uturn_strip"]
     snr = np.asarray(arrays.get("log_snr", []), dtype=np.float64).ravel()
     if len(snr) != len(images):
-        return Unavailable("the arrays “uturn_strip” are not all of one size")
+        raise Missing("the arrays “uturn_strip” are not all of one size")
     rows = ["before", *(f"{numeral(value, 2)}" for value in snr[1:])]
     said = f"{count(images.shape[1], 'image')} before, and after a U-turn to log snr " + ", ".join(
         rows[1:]
@@ -52,15 +48,15 @@ def channels_shown(source: Source, name: str) -> str:
     return f" Of {channels} channels {shown}."
 
 
-def _images(source: Source, name: str, purpose: str) -> NDArray[np.float32] | Unavailable:
+def _images(source: Source, name: str, purpose: str) -> NDArray[np.float32]:
     """Images ``[rows, columns, 1 or 3, height, width]`` of an array."""
     arrays = source.arrays.get(name)
     if arrays is None or "images" not in arrays:
-        return Unavailable(f"this run has no arrays “{name}” ({purpose})")
+        raise Missing(f"this run has no arrays “{name}” ({purpose})")
     images = np.asarray(arrays["images"], dtype=np.float32)
     if images.ndim != 5 or not images.size:
         shape = " × ".join(map(str, images.shape))
-        return Unavailable(
+        raise Missing(
             f"the images of the arrays “{name}” should be rows × images × channels × height × "
             f"width, they are {shape}"
         )

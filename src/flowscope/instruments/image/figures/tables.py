@@ -65,11 +65,9 @@ def image_facts(source: Source) -> list[tuple[str, str]]:
     ]
 
 
-def image_claims(source: Source) -> str | Unavailable:
+def image_claims(source: Source) -> str:
     """What 000 says of its image track beside what was measured, with the warning about R."""
     shown = claims(source, "track_i", "000", "diffusion models of images")
-    if isinstance(shown, Unavailable):
-        return shown
     return f'{shown}<p class="note">{html_text(NOT_COMPARABLE)}</p>'
 
 
@@ -78,11 +76,9 @@ def silent_images(source: Source) -> list[tuple[str, str]]:
     return silent_rows(source, _SILENT)
 
 
-def paths_listing(source: Source) -> pd.DataFrame | Unavailable:
+def paths_listing(source: Source) -> pd.DataFrame:
     """Lengths of the paths of both samplers, each with its interval."""
     frame = source.table("paths", "sampler", "variation")
-    if isinstance(frame, Unavailable):
-        return frame
     names = [SAMPLERS[word].label if word in SAMPLERS else word for word in words(frame, "sampler")]
     return pd.DataFrame(
         {

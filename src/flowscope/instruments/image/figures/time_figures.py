@@ -10,7 +10,7 @@ import pandas as pd
 
 from flowscope.instruments.image.figures.axes import SAMPLERS, Clock, Panel, clock_of, stacked
 from flowscope.instruments.image.figures.tables import window_of
-from flowscope.records import Unavailable
+from flowscope.records import Missing, Unavailable
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.log_axes import log_axis
@@ -77,11 +77,9 @@ def _told(rows: pd.DataFrame, names: tuple[str, str, str], lead: str, *more: str
     return texts
 
 
-def parity_channels(source: Source) -> list[str] | Unavailable:
+def parity_channels(source: Source) -> list[str]:
     """Channels of the table ``parity``, their mean first."""
     frame = source.table("parity", "log_snr", "channel", "tv")
-    if isinstance(frame, Unavailable):
-        return frame
     found = list(dict.fromkeys(words(frame, "channel")))
     return sorted(found, key=lambda name: (name != "all", found.index(name)))
 
@@ -97,14 +95,12 @@ def above_null(rows: pd.DataFrame, name: str) -> list[bool]:
     return [value > top for value, top in pairs]
 
 
-def parity_figure(source: Source, channel: str) -> Picture | Unavailable:
+def parity_figure(source: Source, channel: str) -> Picture:
     """Distance between the two samplers over time above that between two runs of one."""
     frame = source.table("parity", "log_snr", "channel", "tv")
-    if isinstance(frame, Unavailable):
-        return frame
     rows = ordered(rows_where(frame, "channel", channel), "log_snr")
     if rows.empty:
-        return Unavailable("the table “parity” has no rows of this channel")
+        raise Missing("the table “parity” has no rows of this channel")
     clock = clock_of(rows)
     panels = [
         Panel(title=title, traces=_distance(rows, clock, name), axis={"rangemode": "tozero"})
@@ -112,7 +108,7 @@ def parity_figure(source: Source, channel: str) -> Picture | Unavailable:
         if known(column(rows, name))
     ]
     if not panels:
-        return Unavailable("the table “parity” holds no distance")
+        raise Missing("the table “parity” holds no distance")
     return stacked(panels, clock.axis(), 250)
 
 
@@ -145,11 +141,9 @@ def smoothness_is_log(frame: pd.DataFrame) -> bool:
     return bool(sizes) and 0 < min(sizes) * _WIDE < max(sizes)
 
 
-def smoothness_figure(source: Source) -> Picture | Unavailable:
+def smoothness_figure(source: Source) -> Picture:
     """Size of the steps of both samplers over time."""
     frame = source.table("smoothness", "sampler", "log_snr", "size")
-    if isinstance(frame, Unavailable):
-        return frame
     log, clock = smoothness_is_log(frame), clock_of(frame)
     traces: list[Picture] = []
     for name, look in SAMPLERS.items():
@@ -162,7 +156,7 @@ def smoothness_figure(source: Source) -> Picture | Unavailable:
         places = clock.at(column(rows, "log_snr"))
         traces += line(places, own, ("size", "low", "high"), look, texts)
     if not traces:
-        return Unavailable("the table “smoothness” names neither sampler")
+        raise Missing("the table “smoothness” names neither sampler")
     title = "rms step per pixel"
     ends = [v for own in traces for v in own["y"]]
     scale = log_axis(title, ends, most=9) if log else {"rangemode": "tozero"}
@@ -170,23 +164,19 @@ def smoothness_figure(source: Source) -> Picture | Unavailable:
     return stacked([panel], clock.axis(), 290)
 
 
-def rotation_rows(source: Source) -> pd.DataFrame | Unavailable:
+def rotation_rows(source: Source) -> pd.DataFrame:
     """Times at which the rotation of the score was measured, in order."""
     frame = source.table("rotation", "log_snr", "normalised")
-    if isinstance(frame, Unavailable):
-        return frame
     kept = frame[[math.isfinite(value) for value in column(frame, "normalised")]]
     if kept.empty:
         reasons = [reason for reason in words(frame, "because") if reason]
-        return Unavailable(reasons[0] if reasons else "the table “rotation” holds no number")
+        raise Missing(reasons[0] if reasons else "the table “rotation” holds no number")
     return ordered(kept, "log_snr")
 
 
-def rotation_figure(source: Source) -> Picture | Unavailable:
+def rotation_figure(source: Source) -> Picture:
     """Share of the score that turns over time with its controls; below, the gradient part."""
     frame = rotation_rows(source)
-    if isinstance(frame, Unavailable):
-        return frame
     clock = clock_of(frame)
     x = clock.at(column(frame, "log_snr"))
     apart = 0.006 * (clock.room[1] - clock.room[0])
@@ -224,11 +214,9 @@ def _gradient(frame: pd.DataFrame, x: Sequence[float]) -> Panel:
     return Panel(title="gradient part", traces=[dots], shapes=[level(0.0)], share=0.75)
 
 
-def information_figure(source: Source) -> Picture | Unavailable:
+def information_figure(source: Source) -> Picture:
     """What is not yet known of the class over time, the rate below, and the window of most."""
     frame = source.table("information", "log_snr", "entropy")
-    if isinstance(frame, Unavailable):
-        return frame
     rows = ordered(frame, "log_snr")
     clock = clock_of(rows)
     x, blue = clock.at(column(rows, "log_snr")), Look(label="measured", colour=theme.BLUE)
@@ -263,11 +251,9 @@ def _exact(x: Sequence[float], rows: pd.DataFrame) -> list[Picture]:
     return [curve(x, exact, style, _told(rows, ("exact", "", ""), EXACT.label))]
 
 
-def uturn_figure(source: Source) -> Picture | Unavailable:
+def uturn_figure(source: Source) -> Picture:
     """Share of images that come back as the class they were, and how like their first selves."""
     frame = source.table("uturn", "log_snr", "same_class")
-    if isinstance(frame, Unavailable):
-        return frame
     rows = ordered(frame, "log_snr")
     clock = clock_of(rows)
     x, panels = clock.at(column(rows, "log_snr")), []
@@ -291,5 +277,5 @@ def uturn_figure(source: Source) -> Picture | Unavailable:
                             axis={"range": [min([-0.05, *known(column(rows, names[1]))]), 1.05]},
                             share=0.8))  # fmt: skip
     if not panels:
-        return Unavailable("the table “uturn” holds no number")
+        raise Missing("the table “uturn” holds no number")
     return stacked(panels, clock.axis(), 260)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flowscope.instruments.sync.figures.series import Series, rows_of, series_of
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover, plotly_text
 from flowscope.report.numerals import bounds, numeral
@@ -65,28 +65,28 @@ class Curve:
         return (words(self.fit, "status")[0] if len(self.fit) else "") or "no fit was recorded"
 
 
-def agreement_curves(source: Source, label: float) -> list[Curve] | Unavailable:
+def agreement_curves(source: Source, label: float) -> list[Curve]:
     """Agreement of the features of one class, one curve for each coupling."""
     frame = source.table("agreement", *_COLUMNS)
-    if isinstance(frame, Unavailable):
-        return frame
     found = []
     for one in series_of(source, "agreement"):
         look = (one.label, one.colour, one.dash, one.symbol)
         found += _curve(source, frame, (label, one, "feature"), look)
-    return found or Unavailable("the table “agreement” has no rows of the measure feature")
+    if not found:
+        raise Missing("the table “agreement” has no rows of the measure feature")
+    return found
 
 
-def scale_curves(source: Source, label: float, one: Series) -> list[Curve] | Unavailable:
+def scale_curves(source: Source, label: float, one: Series) -> list[Curve]:
     """Agreement of one class at one coupling: of coarse structure and of fine detail."""
     frame = source.table("agreement", *_COLUMNS)
-    if isinstance(frame, Unavailable):
-        return frame
     found = []
     for measure, (name, colour, symbol) in SCALES.items():
         look = (name, colour, one.dash, symbol)
         found += _curve(source, frame, (label, one, measure), look)
-    return found or Unavailable("the table “agreement” has no rows of the measures coarse and fine")
+    if not found:
+        raise Missing("the table “agreement” has no rows of the measures coarse and fine")
+    return found
 
 
 def _curve(
@@ -98,8 +98,8 @@ def _curve(
     rows = _rows(frame, *which)
     if rows.empty:
         return []
-    fits = source.table("commitment", "label", "g", "measure", "midpoint")
-    fit = pd.DataFrame() if isinstance(fits, Unavailable) else _rows(fits, *which).iloc[:1]
+    fits = source.rows("commitment", "label", "g", "measure", "midpoint")
+    fit = _rows(fits, *which).iloc[:1]
     name, colour, dash, symbol = look
     ordered = rows.iloc[np.argsort(column(rows, "step"), kind="stable")]
     return [Curve(name=name, colour=colour, dash=dash, symbol=symbol, rows=ordered, fit=fit)]
@@ -133,20 +133,14 @@ def smooth_fit(own: Curve) -> tuple[list[float], list[float]]:
     return fine.tolist(), (basis(fine) @ levels).tolist()
 
 
-def agreement_figure(source: Source, label: float) -> Picture | Unavailable:
+def agreement_figure(source: Source, label: float) -> Picture:
     """Agreement of the features of one class, all couplings in one frame."""
-    own = agreement_curves(source, label)
-    if isinstance(own, Unavailable):
-        return own
-    return _figure(own, "cosine of the features", 340)
+    return _figure(agreement_curves(source, label), "cosine of the features", 340)
 
 
-def scale_figure(source: Source, label: float, one: Series) -> Picture | Unavailable:
+def scale_figure(source: Source, label: float, one: Series) -> Picture:
     """Agreement at both scales for one class and coupling."""
-    own = scale_curves(source, label, one)
-    if isinstance(own, Unavailable):
-        return own
-    return _figure(own, "agreement", 240, lowest=-0.1)
+    return _figure(scale_curves(source, label, one), "agreement", 240, lowest=-0.1)
 
 
 def _figure(

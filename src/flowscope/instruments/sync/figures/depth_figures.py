@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from flowscope.instruments.sync.figures.series import Series, rows_of, series_of
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import hover
 from flowscope.report.log_axes import log_axis
@@ -62,11 +62,9 @@ def beyond_null(rows: pd.DataFrame) -> list[bool]:
     return [v < a or v > b for v, a, b in zip(values, low, high, strict=True)]
 
 
-def gap_figure(source: Source) -> Picture | Unavailable:
+def gap_figure(source: Source) -> Picture:
     """Log ratio of trailing to leading modes by layer, all couplings in one frame."""
     frame = source.table("internal_gap", "g", "layer", "log_gap")
-    if isinstance(frame, Unavailable):
-        return frame
     traces = [_gap_line(_ordered(rows_of(frame, one), "layer"), one)
               for one in series_of(source, "internal_gap")]  # fmt: skip
     x = theme.axis("layer", showgrid=False, range=extent(column(frame, "layer")))
@@ -113,14 +111,12 @@ def gap_range(frame: pd.DataFrame) -> list[float]:
     return [low - edge, high + edge]
 
 
-def gap_panel(source: Source, one: Series) -> Picture | Unavailable:
+def gap_panel(source: Source, one: Series) -> Picture:
     """Gap of one coupling with its interval, the exchange null and the naive ratio."""
     frame = source.table("internal_gap", "g", "layer", "log_gap")
-    if isinstance(frame, Unavailable):
-        return frame
     rows = _ordered(rows_of(frame, one), "layer")
     if rows.empty:
-        return Unavailable(f"the table “internal_gap” has no rows at {one.label}")
+        raise Missing(f"the table “internal_gap” has no rows at {one.label}")
     layers = column(rows, "layer")
     null = band(layers, column(rows, "null_low"), column(rows, "null_high"), _NULL)
     logs = [math.log(v) if 0 < v < math.inf else math.nan for v in column(rows, "naive")]
@@ -135,13 +131,13 @@ def gap_panel(source: Source, one: Series) -> Picture | Unavailable:
     return {"data": compact(traces), "layout": layout}
 
 
-def energy_layers(source: Source) -> list[float] | Unavailable:
+def energy_layers(source: Source) -> list[float]:
     """Layers whose energies were recorded, in order."""
     frame = source.table("energies", "g", "layer", "step", "lead", "trail")
-    if isinstance(frame, Unavailable):
-        return frame
     found = sorted({layer for layer in column(frame, "layer") if math.isfinite(layer)})
-    return found or Unavailable("the table “energies” names no layer")
+    if not found:
+        raise Missing("the table “energies” names no layer")
+    return found
 
 
 def default_layer(layers: Sequence[float]) -> int:
@@ -155,11 +151,9 @@ def default_layer(layers: Sequence[float]) -> int:
     return max(len(layers) - 1 - len(layers) // 10, 0)
 
 
-def energy_figure(source: Source, layer: float) -> Picture | Unavailable:
+def energy_figure(source: Source, layer: float) -> Picture:
     """Energies of both bands and the size of the difference over the steps, logarithmic axes."""
     frame = source.table("energies", "g", "layer", "step", "lead", "trail")
-    if isinstance(frame, Unavailable):
-        return frame
     stride = math.ceil(3 * len(frame) / _MOST)
     own = rows_where(frame, "layer", layer)
     traces: list[Picture] = []
@@ -204,35 +198,29 @@ def _places(steps: list[float]) -> Picture:
 
 def _read_at(source: Source, one: Series) -> list[Picture]:
     """Step at which the internal gap of this coupling was read."""
-    frame = source.table("internal_gap", "g", "step")
-    if isinstance(frame, Unavailable):
-        return []
+    frame = source.rows("internal_gap", "g", "step")
     steps = {step for step in column(rows_of(frame, one), "step") if math.isfinite(step)}
     line = {"color": one.colour, "width": 1, "dash": "dot"}
     return [upright(step) | {"line": line} for step in sorted(steps)]
 
 
-def propagation_choices(source: Source) -> list[tuple[Series, float]] | Unavailable:
+def propagation_choices(source: Source) -> list[tuple[Series, float]]:
     """Couplings and reverse steps at which the blocks were measured."""
     frame = source.table("propagation", "g", "layer", "band", "gain")
-    if isinstance(frame, Unavailable):
-        return frame
     found = []
     for one in series_of(source, "propagation"):
         steps = {step for step in column(rows_of(frame, one), "step") if math.isfinite(step)}
         found.append([(one, step) for step in sorted(steps)])
     room = max(1, _MOST_CHOICES // max(len(found), 1))
     kept = [own[:: math.ceil(len(own) / room)] for own in found if own]
-    return [choice for own in kept for choice in own] or Unavailable(
-        "the table “propagation” names no coupling and step"
-    )
+    if not kept:
+        raise Missing("the table “propagation” names no coupling and step")
+    return [choice for own in kept for choice in own]
 
 
-def propagation_figure(source: Source, one: Series, step: float) -> Picture | Unavailable:
+def propagation_figure(source: Source, one: Series, step: float) -> Picture:
     """Gains of both bands by depth, and below the channels that make them up."""
     frame = source.table("propagation", "g", "layer", "band", "gain")
-    if isinstance(frame, Unavailable):
-        return frame
     own = rows_where(rows_of(frame, one), "step", step)
     traces: list[Picture] = []
     for k, (name, (title, dash)) in enumerate(_BANDS.items()):
@@ -284,14 +272,12 @@ def settled_modes(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[[math.isfinite(a + b) and state in ("ok", "") for a, b, state in pairs]]
 
 
-def mode_figure(source: Source) -> Picture | Unavailable:
+def mode_figure(source: Source) -> Picture:
     """Step at which each mode commits against the step at which its gain crosses 1."""
     frame = source.table("mode_commitment", "g", "layer", "mode", "predicted", "measured")
-    if isinstance(frame, Unavailable):
-        return frame
     known = settled_modes(frame)
     if known.empty:
-        return Unavailable("no mode has both a predicted and a measured step")
+        raise Missing("no mode has both a predicted and a measured step")
     ends = column(known, "predicted") + column(known, "measured")
     room = 0.04 * (max(ends) - min(ends) or 1.0)
     limits = [min(ends) - room, max(ends) + room]

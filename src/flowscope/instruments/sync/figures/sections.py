@@ -1,5 +1,7 @@
 """The sections of a page about coupled replicas, between the verdicts and the appendix."""
 
+from functools import partial
+
 import pandas as pd
 
 from flowscope.instruments.sync.figures.agreement_figures import agreement_figure, scale_figure
@@ -33,40 +35,44 @@ from flowscope.instruments.sync.figures.tables import (
     replica_facts,
     without_midpoint,
 )
-from flowscope.records import Unavailable
-from flowscope.report.choosing import blank, choice_data, choice_list, panel_grid
+from flowscope.records import Missing
+from flowscope.report.captions import small_note
+from flowscope.report.choosing import choice_data, choice_list, panel_grid, pictures_of
 from flowscope.report.claims import claims_section
-from flowscope.report.escaping import html_text
-from flowscope.report.figure_html import captioned, fact_list, fold, key, missing, plot
+from flowscope.report.escaping import html_text, shortened
+from flowscope.report.figure_html import fact_list, figure, fold, key, part, plot, shown
 from flowscope.report.listings import listing, numbers
-from flowscope.report.marks import mark_key
+from flowscope.report.marks import Drawn, Entry
 from flowscope.report.numerals import numeral
-from flowscope.report.small_runs import small_note
+from flowscope.report.panels import beside, panel_row
 from flowscope.report.source import Source, column
-from flowscope.report.spec import Section
-from flowscope.report.strips import strip_html
+from flowscope.report.spec import Figure, Section
+from flowscope.report.strips import strip_figure, strip_html
+from flowscope.report.theme import Picture
 
-__all__ = ["replica_sections"]
+__all__ = ["FIGURES", "replica_sections"]
+
+_MOST = 8
+"""Panels side by side; further couplings and classes are on the page alone."""
 
 
 def replica_sections(source: Source) -> list[Section]:
     """Sections of the page of a run of coupled replicas, in order."""
-    found = [("measured", "What was measured", _measured(source))]
-    if source.study:
-        found.append(claims_section(replica_claims(source)))
-    found += [
-        ("agreement", "When is it decided that two replicas end up the same?", _agreement(source)),
-        ("scales", "Is coarse structure decided before fine detail?", _scales(source)),
-        ("gap", "The internal gap, by layer", _gap(source)),
-        ("energies", "Energy of the modes over time", _energies(source)),
-        ("strip", "Pairs of samples", _strip(source)),
+    study = [claims_section(replica_claims)] if source.study else []
+    extras: dict[str, Section] = {
+        "propagation": ("propagation", "How a block multiplies a difference", _propagation),
+        "mode_commitment": ("modes", "Predicted and measured commitment", _modes),
+    }
+    return [
+        ("measured", "What was measured", _measured),
+        *study,
+        ("agreement", "When is it decided that two replicas end up the same?", _agreement),
+        ("scales", "Is coarse structure decided before fine detail?", _scales),
+        ("gap", "The internal gap, by layer", _gap),
+        ("energies", "Energy of the modes over time", _energies),
+        ("strip", "Pairs of samples", _strip),
+        *(section for table, section in extras.items() if table in source.tables),
     ]
-    if "propagation" in source.tables:
-        heading = "How a block multiplies a difference"
-        found.append(("propagation", heading, _propagation(source)))
-    if "mode_commitment" in source.tables:
-        found.append(("modes", "Predicted and measured commitment", _modes(source)))
-    return found
 
 
 def _measured(source: Source) -> str:
@@ -83,18 +89,42 @@ def _measured(source: Source) -> str:
     )
 
 
-def _agreement(source: Source) -> str:
-    classes = class_names(source) or {0.0: ""}
-    pictures = [agreement_figure(source, label) for label in classes]
-    first = pictures[0]
+def _classes(source: Source) -> dict[float, str]:
+    return class_names(source) or {0.0: ""}
+
+
+def _agreement_key(source: Source) -> list[Entry | Drawn]:
     more = [("rule grey", "fitted sigmoid (thin)"), ("abstained", "interval (in its colour)")]
-    legend = mark_key(series_of(source, "agreement"), more)
-    if isinstance(first, Unavailable):
-        return missing(source.noted(source.noted(first, "agreement"), "tau_spec"))
-    drawn = captioned("agreement", first, agreement_caption(source), legend)
-    chooser = choice_list("Class", ["agreement"], list(classes.values()))
-    held = choice_data("agreement", pictures)
-    return chooser + drawn + held + _effect(source) + numbers(source, "agreement")
+    return [*series_of(source, "agreement"), *more]
+
+
+_SAME = "When two replicas end up the same"
+
+
+def _agreement_panels(source: Source) -> Picture:
+    named = list(_classes(source).items())[:_MOST]
+    panels = {
+        ", ".join(filter(None, (_SAME, shortened(name, 24)))): partial(
+            agreement_figure, label=label
+        )
+        for label, name in named
+    }
+    return panel_row(panels)(source)
+
+
+@part("agreement", "tau_spec")
+def _agreement(source: Source) -> str:
+    classes, drawing = _classes(source), FIGURES["sync_agreement"]
+    pictures = pictures_of([partial(agreement_figure, source, label) for label in classes],
+                           must=True)  # fmt: skip
+    caption, entries = drawing.caption(source), drawing.entries(source)
+    return (
+        choice_list("Class", ["agreement"], list(classes.values()))
+        + figure("agreement", pictures[0], caption, entries)
+        + choice_data("agreement", pictures)
+        + _effect(source)
+        + numbers(source, "agreement")
+    )
 
 
 def _effect(source: Source) -> str:
@@ -110,97 +140,138 @@ def _effect(source: Source) -> str:
     )
 
 
+def _scale_panels(source: Source) -> Picture:
+    label = next(iter(_classes(source)))
+    source.table("agreement", "label", "g", "measure")
+    panels = {
+        f"Coarse and fine, {one.label}": partial(scale_figure, label=label, one=one)
+        for one in series_of(source, "agreement")[:_MOST]
+    }
+    return panel_row(panels)(source)
+
+
 def _scales(source: Source) -> str:
-    frame = source.table("agreement")
-    classes = class_names(source) or {0.0: ""}
-    every = series_of(source, "agreement")
-    if isinstance(frame, Unavailable) or not every:
-        lack = frame if isinstance(frame, Unavailable) else Unavailable("no coupling is named")
-        return missing(source.noted(lack, "agreement")) + _times(source)
+    return _scale_figures(source) + _times(source)
+
+
+@part("agreement")
+def _scale_figures(source: Source) -> str:
+    source.table("agreement")
+    classes, every = _classes(source), series_of(source, "agreement")
+    if not every:
+        raise Missing("no coupling is named")
     names, panels = [f"scale-{k}" for k in range(len(every))], []
     for name, one in zip(names, every, strict=True):
-        pictures = [scale_figure(source, label, one) for label in classes]
-        shown = blank(pictures[0], 278) if isinstance(pictures[0], Unavailable) else pictures[0]
+        pictures = pictures_of([partial(scale_figure, source, label, one) for label in classes])
         said = f"coarse and fine agreement, {one.label}"
         panels.append(
-            f"<div><h3>{html_text(one.label)}</h3>{plot(name, shown, said)}"
+            f"<div><h3>{html_text(one.label)}</h3>{plot(name, pictures[0], said)}"
             f"{choice_data(name, pictures)}</div>"
         )
-    entries = [("disc", "coarse structure"), ("diamond", "fine detail"),
-               ("rule grey", "fitted sigmoid (thin)"), ("band", "interval")]  # fmt: skip
     chooser = choice_list("Class", names, list(classes.values()))
-    drawn = f"<figure>{key(entries)}{panel_grid(panels)}{scale_caption(source).html}</figure>"
-    return chooser + drawn + _times(source)
+    legend = key(FIGURES["sync_scales"].entries(source))
+    return f"{chooser}<figure>{legend}{panel_grid(panels)}{scale_caption(source).html}</figure>"
+
+
+@part("commitment")
+def _commitments(source: Source) -> str:
+    listed = listing(commitment_listing(source), "steps at which each scale commits")
+    return f"<h3>When it is decided</h3>{listed}"
+
+
+@part("commitment_gap")
+def _gap_lack(source: Source) -> str:
+    source.table("commitment_gap")
+    return ""
 
 
 def _times(source: Source) -> str:
     """Midpoints and gaps as a table, and why some are not there."""
-    shown = commitment_listing(source)
-    if isinstance(shown, Unavailable):
-        lack = missing(source.noted(shown, "commitment"))
-    else:
-        lack = f"<h3>When it is decided</h3>{listing(shown, 'steps at which each scale commits')}"
-    gaps = source.table("commitment_gap")
-    if isinstance(gaps, Unavailable):
-        lack += missing(source.noted(gaps, "commitment_gap"))
     silent = without_midpoint(source)
     reasons = (
         fold("Why some have no number", listing(silent, "curves without a midpoint"))
         if len(silent)
         else ""
     )
-    return lack + reasons + numbers(source, "commitment") + numbers(source, "commitment_gap")
+    return (
+        _commitments(source)
+        + _gap_lack(source)
+        + reasons
+        + numbers(source, "commitment")
+        + numbers(source, "commitment_gap")
+    )
 
 
+_GAP_NULL = (
+    ("abstained", "exchange null, 95 %"),
+    ("band", "interval (in its colour)"),
+    ("rule vacuous", "log G_int as published: its null is not 0 (E86)"),
+)
+
+
+def _gap_key(source: Source) -> list[Entry | Drawn]:
+    hollow = ("hollow", "hollow: inside its exchange null")
+    return [*series_of(source, "internal_gap"), hollow]
+
+
+def _gap_panels(source: Source) -> Picture:
+    source.table("internal_gap", "g", "layer", "log_gap")
+    every = series_of(source, "internal_gap")[:_MOST]
+    if not every:
+        raise Missing("the table “internal_gap” names no coupling")
+    return panel_row({f"Internal gap, {one.label}": partial(gap_panel, one=one) for one in every}
+                     )(source)  # fmt: skip
+
+
+@part("internal_gap", "internal gap")
 def _gap(source: Source) -> str:
     whole = gap_figure(source)
-    if isinstance(whole, Unavailable):
-        return missing(source.noted(source.noted(whole, "internal_gap"), "internal gap"))
-    frame, every = source.tables["internal_gap"], series_of(source, "internal_gap")
-    panels = [_gap_panel(source, frame, k, one) for k, one in enumerate(every)]
-    entries = [("hollow", "hollow: inside its exchange null")]
-    inner = [("abstained", "exchange null, 95 %"), ("band", "interval (in its colour)"),
-             ("rule vacuous", "log G_int as published: its null is not 0 (E86)")]  # fmt: skip
+    panels = [_gap_panel(source, k, one) for k, one in enumerate(series_of(source, "internal_gap"))]
     return (
-        f"<figure>{mark_key(every, entries)}"
+        f"<figure>{key(_gap_key(source))}"
         f"{plot('gap', whole, 'gap between trailing and leading modes by layer and coupling')}"
-        f"<h3>Each coupling against its null</h3>{key(inner)}{panel_grid(panels)}"
+        f"<h3>Each coupling against its null</h3>{key(_GAP_NULL)}{panel_grid(panels)}"
         f"{gap_caption(source).html}</figure>{numbers(source, 'internal_gap')}"
     )
 
 
-def _gap_panel(source: Source, frame: pd.DataFrame, k: int, one: Series) -> str:
-    picture = gap_panel(source, one)
-    if isinstance(picture, Unavailable):
-        return f"<div><h3>{html_text(one.label)}</h3>{missing(picture)}</div>"
-    steps = sorted({step for step in column(rows_of(frame, one), "step") if step == step})
+def _gap_panel(source: Source, k: int, one: Series) -> str:
+    rows = rows_of(source.tables["internal_gap"], one)
+    steps = sorted({step for step in column(rows, "step") if step == step})
     where = f", measured at step {numeral(steps[0], 6)}" if len(steps) == 1 else ""
-    box = plot(f"gap-{k}", picture, f"gap by layer with its null, {one.label}")
+    box = plot(f"gap-{k}", gap_panel(source, one), f"gap by layer with its null, {one.label}")
     return f"<div><h3>{html_text(one.label + where)}</h3>{box}</div>"
 
 
-def _energies(source: Source) -> str:
-    layers = energy_layers(source)
-    if isinstance(layers, Unavailable):
-        return missing(source.noted(source.noted(layers, "energies"), "internal gap"))
-    shown = default_layer(layers)
-    pictures = [energy_figure(source, layer) for layer in layers]
+def _energy_key(source: Source) -> list[Entry | Drawn]:
     more = [("rule", "leading modes"), ("rule vacuous", "trailing modes, dotted"),
             ("upright", "step where the gap above is measured")]  # fmt: skip
-    legend = mark_key(series_of(source, "energies"), more)
-    options = [f"layer {layer:g}" for layer in layers]
+    return [*series_of(source, "energies"), *more]
+
+
+def _first_energies(source: Source) -> Picture:
+    layers = energy_layers(source)
+    layer = layers[default_layer(layers)]
+    return beside({f"Modes over time, layer {layer:g}": energy_figure(source, layer)})
+
+
+@part("energies", "internal gap")
+def _energies(source: Source) -> str:
+    layers = energy_layers(source)
+    first = default_layer(layers)
+    pictures = [energy_figure(source, layer) for layer in layers]
+    drawing = FIGURES["sync_energies"]
     return (
-        choice_list("Shown", ["energies"], options, shown)
-        + captioned("energies", pictures[shown], energy_caption(source), legend)
-        + choice_data("energies", pictures, shown)
+        choice_list("Shown", ["energies"], [f"layer {layer:g}" for layer in layers], first)
+        + figure("energies", pictures[first], energy_caption(source), drawing.entries(source))
+        + choice_data("energies", pictures, first)
         + numbers(source, "energies")
     )
 
 
+@part("strip")
 def _strip(source: Source) -> str:
     strip = paired_samples(source)
-    if isinstance(strip, Unavailable):
-        return missing(source.noted(strip, "strip"))
     return (
         "<p>Each cell shows A above B. From left to right the two were coupled for longer: look "
         "for the step from which they show the same object, then for the step from which even "
@@ -210,27 +281,89 @@ def _strip(source: Source) -> str:
     )
 
 
+def _first_propagation(source: Source) -> Picture:
+    one, step = propagation_choices(source)[0]
+    return beside({f"Gain, {one.label}, step {step:g}": propagation_figure(source, one, step)})
+
+
 def _propagation(source: Source) -> str:
-    choices = propagation_choices(source)
-    if isinstance(choices, Unavailable):
-        return missing(choices)
+    choices, drawing = propagation_choices(source), FIGURES["sync_propagation"]
     pictures = [propagation_figure(source, one, step) for one, step in choices]
     options = [f"{one.label}, step {numeral(step, 6)}" for one, step in choices]
-    shapes = ("disc muted", "square", "diamond", "triangle green")
-    titles = [title for title, _, _ in CHANNELS.values()]
-    entries = [("rule", "gain of leading modes"), ("rule vacuous", "gain of trailing modes"),
-               *zip(shapes, titles, strict=True)]  # fmt: skip
+    caption, entries = propagation_caption(source), drawing.entries(source)
     return (
         choice_list("Shown", ["propagation"], options)
-        + captioned("propagation", pictures[0], propagation_caption(source), key(entries))
+        + figure("propagation", pictures[0], caption, entries)
         + choice_data("propagation", pictures)
         + numbers(source, "propagation")
     )
 
 
 def _modes(source: Source) -> str:
-    legend = mark_key(
-        series_of(source, "mode_commitment"), [("rule vacuous", "predicted = measured")]
-    )
-    drawn = captioned("modes", mode_figure(source), mode_caption(source), legend)
-    return drawn + numbers(source, "mode_commitment")
+    return shown(source, "modes", FIGURES["sync_modes"]) + numbers(source, "mode_commitment")
+
+
+def _mode_key(source: Source) -> list[Entry | Drawn]:
+    return [*series_of(source, "mode_commitment"), ("rule vacuous", "predicted = measured")]
+
+
+_CHANNEL_SHAPES = ("disc muted", "square", "diamond", "triangle green")
+
+FIGURES: dict[str, Figure] = {
+    "sync_agreement": Figure(
+        title="When is it decided that two replicas end up the same?",
+        draw=_agreement_panels,
+        caption=agreement_caption,
+        key=_agreement_key,
+        measurements=("agreement", "tau_spec"),
+    ),
+    "sync_scales": Figure(
+        title="Is coarse structure decided before fine detail?",
+        draw=_scale_panels,
+        caption=scale_caption,
+        key=(
+            ("disc", "coarse structure"),
+            ("diamond", "fine detail"),
+            ("rule grey", "fitted sigmoid (thin)"),
+            ("band", "interval"),
+        ),
+        measurements=("agreement",),
+    ),
+    "sync_gap": Figure(
+        title="The internal gap, by layer",
+        draw=_gap_panels,
+        caption=gap_caption,
+        key=lambda source: [*_gap_key(source), *_GAP_NULL],
+        measurements=("internal_gap", "internal gap"),
+    ),
+    "sync_energies": Figure(
+        title="Energy of the modes over time",
+        draw=_first_energies,
+        caption=energy_caption,
+        key=_energy_key,
+        measurements=("energies", "internal gap"),
+    ),
+    "sync_strip": Figure(
+        title="Pairs of samples",
+        draw=lambda source: strip_figure(paired_samples(source)),
+        caption=lambda source: strip_caption(paired_samples(source)),
+        measurements=("strip",),
+    ),
+    "sync_propagation": Figure(
+        title="How a block multiplies a difference",
+        draw=_first_propagation,
+        caption=propagation_caption,
+        key=(
+            ("rule", "gain of leading modes"),
+            ("rule vacuous", "gain of trailing modes"),
+            *zip(_CHANNEL_SHAPES, (title for title, _, _ in CHANNELS.values()), strict=True),
+        ),
+    ),
+    "sync_modes": Figure(
+        title="Predicted and measured commitment",
+        draw=mode_figure,
+        caption=mode_caption,
+        key=_mode_key,
+    ),
+}
+"""Figures of a page about coupled replicas by the name of their file."""

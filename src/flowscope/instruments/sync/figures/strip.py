@@ -6,32 +6,32 @@ In each cell A stands above B.
 import numpy as np
 
 from flowscope.instruments.sync.figures.series import CONTROL
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.source import Source
 from flowscope.report.strips import Strip, shown_images
 
 __all__ = ["paired_samples"]
 
 
-def paired_samples(source: Source) -> Strip | Unavailable:
+def paired_samples(source: Source) -> Strip:
     """Images of the array "strip", made small enough, or why they cannot be shown."""
     arrays = source.arrays.get("strip")
     if arrays is None:
-        return Unavailable("this run has no arrays “strip” (a few paired samples)")
+        raise Missing("this run has no arrays “strip” (a few paired samples)")
     absent = [name for name in ("images", "g", "steps") if name not in arrays]
     if absent:
-        return Unavailable(f"the arrays “strip” hold no {', '.join(absent)}")
+        raise Missing(f"the arrays “strip” hold no {', '.join(absent)}")
     images = np.asarray(arrays["images"], dtype=np.float32)
     if images.ndim != 6 or images.shape[2] != 2 or images.shape[3] not in (1, 3) or not images.size:
         shape = " × ".join(map(str, images.shape))
-        return Unavailable(
+        raise Missing(
             "the images of the arrays “strip” should be rows × columns × 2 × (1 or 3) × height × "
             f"width, they are {shape}"
         )
     g, steps = (np.asarray(arrays[name], dtype=np.float64).ravel() for name in ("g", "steps"))
     controls = np.asarray(arrays.get("control", np.zeros(len(g)))).astype(bool).ravel()
     if (len(g), len(controls), len(steps)) != (images.shape[0], images.shape[0], images.shape[1]):
-        return Unavailable("the arrays “strip” are not all of one size")
+        raise Missing("the arrays “strip” are not all of one size")
     shown, shrunk = shown_images(images)
     rows = [CONTROL if own else f"g = {value:g}" for value, own in zip(g, controls, strict=True)]
     columns = [f"{step:g}" for step in steps]

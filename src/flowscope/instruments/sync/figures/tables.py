@@ -6,7 +6,7 @@ import pandas as pd
 
 from flowscope.instruments.sync.config import SMALL_RUN
 from flowscope.instruments.sync.figures.series import Series, class_names, rows_of, series_of
-from flowscope.records import Unavailable
+from flowscope.records import Missing
 from flowscope.report.appendix import place_text, silent_rows
 from flowscope.report.claims import answer_chip, claims
 from flowscope.report.escaping import html_text, shortened
@@ -37,7 +37,7 @@ _PLACES = {
 }
 
 
-def replica_claims(source: Source) -> str | Unavailable:
+def replica_claims(source: Source) -> str:
     """Table of what 004 says, each with what was measured and whether they agree.
 
     Statements with their rule, as every study writes them, are shown as on its page.
@@ -45,8 +45,6 @@ def replica_claims(source: Source) -> str | Unavailable:
     if "says" in source.tables.get("synchronization_gap", pd.DataFrame()):
         return claims(source, "synchronization_gap", "004")
     frame = source.table("synchronization_gap", "statement", "measured", "agrees")
-    if isinstance(frame, Unavailable):
-        return frame
     answers = words(frame, "agrees")
     parts = [f"{answer}: {answers.count(answer)}" for answer in _ANSWERS if answer in answers]
     names = ("claim", "statement", "expected", "measured", "interval", "n", "because")
@@ -104,12 +102,10 @@ def replica_facts(source: Source) -> list[tuple[str, str]]:
     return facts + ([("encoder", str(known["encoder"]))] if "encoder" in known else [])
 
 
-def commitment_listing(source: Source) -> pd.DataFrame | Unavailable:
+def commitment_listing(source: Source) -> pd.DataFrame:
     """Midpoints of all three curves and the gap between the scales, one row per coupling."""
     frame = source.table("commitment", "label", "g", "measure", "midpoint")
-    if isinstance(frame, Unavailable):
-        return frame
-    gaps = source.table("commitment_gap", "label", "g", "gap")
+    gaps = source.rows("commitment_gap", "label", "g", "gap")
     classes = class_names(source) or dict.fromkeys(sorted(set(column(frame, "label"))), "")
     shown: list[dict[str, str]] = []
     for label, name in classes.items():
@@ -127,7 +123,7 @@ def commitment_listing(source: Source) -> pd.DataFrame | Unavailable:
                 {"class": shortened(name, 24), "coupling": one.label, **times, "gap (steps)": gap}
             )
     if not shown:
-        return Unavailable("the table “commitment” names no coupling")
+        raise Missing("the table “commitment” names no coupling")
     listed = pd.DataFrame(shown)
     return listed if len(classes) > 1 else listed.drop(columns="class")
 
@@ -145,8 +141,8 @@ def effect_listing(frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _gap(gaps: pd.DataFrame | Unavailable, label: float, one: Series) -> str:
-    if isinstance(gaps, Unavailable):
+def _gap(gaps: pd.DataFrame, label: float, one: Series) -> str:
+    if gaps.empty:
         return "not in this run"
     return _reading(rows_of(rows_where(gaps, "label", label), one), "gap")
 
