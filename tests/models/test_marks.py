@@ -4,7 +4,7 @@ import torch
 from tests import networks
 
 import flowscope as fs
-from flowscope.models.marks import model_marks
+from flowscope.models.marks import configuration_marks, model_marks
 from flowscope.records import Unavailable
 
 
@@ -35,3 +35,20 @@ def test_weights_without_a_hash_are_never_the_same(monkeypatch):
     loaded = fs.load(llama())
     assert loaded.weight_hash == reason
     assert model_marks(loaded) != model_marks(loaded)
+
+
+def test_a_module_without_a_configuration_has_marks_that_stay():
+    model = torch.nn.Linear(2, 2)
+    for config in (None, "plain", object()):
+        model.config = config
+        marks = configuration_marks(model)
+        assert marks == configuration_marks(model)
+        assert marks["type"] == type(config).__qualname__
+
+
+def test_addresses_of_objects_are_no_mark():
+    model = torch.nn.Linear(2, 2)
+    model.config = {"hook": object()}
+    before = configuration_marks(model)
+    model.config = {"hook": object()}
+    assert configuration_marks(model) == before

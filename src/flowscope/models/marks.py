@@ -1,5 +1,6 @@
 """What tells one model from another: its weights and its configuration."""
 
+import re
 import uuid
 from typing import Any
 
@@ -7,6 +8,8 @@ from flowscope.models.loading import Loaded
 from flowscope.records import Unavailable
 
 __all__ = ["configuration_marks", "model_marks"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object in memory, another one in each process
 
 
 def model_marks(loaded: Loaded) -> dict[str, Any]:
@@ -23,6 +26,7 @@ def model_marks(loaded: Loaded) -> dict[str, Any]:
 
 def configuration_marks(module: Any) -> dict[str, str]:
     """The configuration of a model: equal weights under another one give other numbers."""
-    config: Any = getattr(module, "config", {})
-    entries = config if hasattr(config, "items") else vars(config)
-    return {str(k): str(v) for k, v in entries.items() if not str(k).startswith("_")}
+    config: Any = getattr(module, "config", None)
+    entries = config if hasattr(config, "items") else getattr(config, "__dict__", {})
+    marks = {str(k): _ADDRESS.sub("", str(v)) for k, v in entries.items() if str(k)[:1] != "_"}
+    return {**marks, "type": type(config).__qualname__}
