@@ -34,10 +34,12 @@ NAMELESS = ["lab", "report", "cli", "evidence", "records"]
 INSTRUMENTS = set(registry.instrument_names())
 # What an instrument loads to be listed, configured, worded and drawn: no torch, no mathematics.
 LIGHT = {
-    "__init__", "claims", "config", "headline", "names", "page", "result", "schemas", "statements",
+    "__init__", "claims", "columns", "config", "figures", "findings", "headline", "keys", "listings",
+    "names", "page", "result", "schemas", "sections", "statements",
 }  # fmt: skip
 LIGHT_FOLDERS = {"figures"}
-JUDGING = {"judge", "rules"}
+LIGHT_ENDINGS = ("_figure", "_figures")
+JUDGING = {"judge", "rule", "rules"}
 
 # The mathematics does no I/O and knows no model, file, clock or logger.
 WORLDLY = {
@@ -149,7 +151,8 @@ def heavy_imports(tree, allowed):
 
 
 def _is_light(file):
-    return file.stem in LIGHT or LIGHT_FOLDERS & set(file.relative_to(SOURCE).parts)
+    by_name = file.stem in LIGHT or file.stem.endswith(LIGHT_ENDINGS)
+    return by_name or LIGHT_FOLDERS & set(file.relative_to(SOURCE).parts)
 
 
 def _judges(file):

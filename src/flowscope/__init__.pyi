@@ -60,20 +60,20 @@ class _AuditTables(Tables):
     layers: DataFrame
     segments: DataFrame
     jumps: DataFrame
-    locking: DataFrame
     locking_depth: DataFrame
     tokens: DataFrame
-    heads: DataFrame
     simplex_path: DataFrame
+    locking: DataFrame
+    heads: DataFrame
     curvature: DataFrame
     curvature_response: DataFrame
     evi: DataFrame
+    depth_loss: DataFrame
     adequacy: DataFrame
     adequacy_clouds: DataFrame
     drifts: DataFrame
     overlay: DataFrame
     budget: DataFrame
-    depth_loss: DataFrame
     rotation: DataFrame
 
 class Audit(_Audit):

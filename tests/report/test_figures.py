@@ -10,27 +10,27 @@ import plotly.graph_objects as go
 import pytest
 from tests.instruments.audit.synthetic import HOSTILE, LAYERS, PROMPTS, write_run
 
-from flowscope.instruments.audit.figures import (
-    curvature_figures,
-    depth_figures,
-    head_figures,
-    simplex_figures,
-)
-from flowscope.instruments.audit.figures.spans import spans
-from flowscope.instruments.audit.figures.token_map import MOST_CELLS, token_data
+from flowscope.instruments.audit.contraction import figures as curvature_figures
+from flowscope.instruments.audit.contraction.tables import head_figures
+from flowscope.instruments.audit.locking import figures as locking_figures
 from flowscope.instruments.audit.page import PAGE
+from flowscope.instruments.audit.spans import spans
+from flowscope.instruments.audit.tokens import figures as token_figures
+from flowscope.instruments.audit.tokens.simplex_figure import simplex_path
+from flowscope.instruments.audit.tokens.token_map import MOST_CELLS, token_data
+from flowscope.instruments.audit.variation import figures as variation_figures
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.escaping import json_island
 from flowscope.report.source import read_source
 
 FIGURES = {
-    "variation": depth_figures.variation,
-    "entropy": depth_figures.entropy,
-    "agreement": depth_figures.agreement,
-    "locking depth": depth_figures.locking_depth,
-    "locking": simplex_figures.locking,
-    "path": simplex_figures.simplex_path,
+    "variation": variation_figures.variation,
+    "entropy": token_figures.entropy,
+    "agreement": token_figures.agreement,
+    "locking depth": token_figures.locking_depth,
+    "locking": locking_figures.locking,
+    "path": simplex_path,
     "heads": lambda source: head_figures.heads(source, "entropy_share"),
     "random heads": lambda source: head_figures.heads(source, "random_weights"),
     "curvature": lambda source: curvature_figures.curvature(source, "kappa"),
@@ -53,14 +53,14 @@ def test_plotly_accepts_every_property(source, name):
 
 
 def test_the_step_of_every_layer_is_drawn(source):
-    traces = depth_figures.variation(source)["data"]
+    traces = variation_figures.variation(source)["data"]
     line = next(trace for trace in traces if trace["mode"] == "lines+markers")
     np.testing.assert_array_equal(line["x"], np.arange(1, LAYERS + 1))
     np.testing.assert_array_equal(line["y"], source.tables["layers"]["relative_step"][1:])
 
 
 def test_every_drawn_step_lies_within_the_axis(source):
-    picture = depth_figures.variation(source)
+    picture = variation_figures.variation(source)
     low, high = picture["layout"]["yaxis"]["range"]
     drawn = [math.log10(y) for trace in picture["data"] for y in trace["y"]]
     assert low < min(drawn)
@@ -68,13 +68,13 @@ def test_every_drawn_step_lies_within_the_axis(source):
 
 
 def test_each_control_is_drawn_once_per_segment_that_has_it(source):
-    traces = depth_figures.variation(source)["data"]
+    traces = variation_figures.variation(source)["data"]
     dashes = [trace["line"]["dash"] for trace in traces if "dash" in trace.get("line", {})]
     assert {dash: dashes.count(dash) for dash in dashes} == {"solid": 5, "dash": 2, "dot": 2}
 
 
 def test_abstained_stretches_are_grey_and_passing_ones_are_not(source):
-    fills = [shape["fillcolor"] for shape in depth_figures.entropy(source)["layout"]["shapes"]]
+    fills = [shape["fillcolor"] for shape in token_figures.entropy(source)["layout"]["shapes"]]
     grey, blue = theme.ABSTAINED, theme.PASSING
     assert fills == [grey, grey, blue, grey, grey]
 
@@ -90,15 +90,15 @@ def test_segments_found_from_the_layers_are_those_of_the_table(run, tmp_path):
 def test_an_undefined_interval_leaves_no_band(source):
     frame = source.tables["layers"].drop(columns=["entropy_low"])
     bare = replace(source, verdicts=(), measurements=(), tables={"layers": frame})
-    assert len(depth_figures.entropy(source)["data"]) == 2
-    assert len(depth_figures.entropy(bare)["data"]) == 1
+    assert len(token_figures.entropy(source)["data"]) == 2
+    assert len(token_figures.entropy(bare)["data"]) == 1
 
 
 def test_a_median_of_zero_is_a_gap_on_the_logarithmic_axis(source):
     frame = source.tables["locking"].assign(tv_median=0.0)
     tables = {**source.tables, "locking": frame}
     changed = replace(source, verdicts=(), measurements=(), tables=tables)
-    median = simplex_figures.locking(changed)["data"][2]
+    median = locking_figures.locking(changed)["data"][2]
     assert set(median["y"]) == {None}
 
 

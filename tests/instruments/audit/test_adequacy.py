@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose
 from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, WIDTH, flow_paths, paths_of
 
 from flowscope.evidence import resampled_counts
-from flowscope.instruments.audit import adequacy_tables as tables
-from flowscope.instruments.audit.adequacy import forecasts_of, halves
-from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.instruments.audit.adequacy import tables
+from flowscope.instruments.audit.adequacy.forecasts import forecasts_of, halves
+from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.records import Unavailable
 
 A = torch.tensor(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)), dtype=torch.float32)

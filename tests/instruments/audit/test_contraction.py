@@ -10,14 +10,14 @@ from tests.instruments.prompts import TEXTS
 import flowscope as fs
 from flowscope.evidence import resampled_counts
 from flowscope.instruments.audit.config import AuditConfig
-from flowscope.instruments.audit.contraction import (
+from flowscope.instruments.audit.contraction.tables import (
     contraction_of,
     curvature_table,
     evi_share,
     evi_table,
     response_table,
 )
-from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.records import Unavailable
 
 
@@ -88,7 +88,7 @@ def test_the_report_shows_it(audit):
 
 def test_a_sweep_is_live_and_leaves_the_model_as_it_was(monkeypatch):
     """What the first layer does differently is what the second layer's points are made from."""
-    from flowscope.instruments.audit import sweeps
+    from flowscope.instruments.audit.contraction import sweeps
     from flowscope.models.prompts import Batch
     from flowscope.probes import Setting
 

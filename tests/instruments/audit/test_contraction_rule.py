@@ -2,7 +2,7 @@
 
 import pytest
 
-from flowscope.instruments.audit.contraction_rule import judge_curvature
+from flowscope.instruments.audit.contraction.judge import judge_curvature
 from flowscope.lab import Claim
 from flowscope.records import Interval, Measurement, Unavailable
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, TOKENS, flow_paths
 
 from flowscope.evidence import resampled_counts
-from flowscope.instruments.audit.depth_loss import (
+from flowscope.instruments.audit.exits.losses import (
     depth_loss_table,
     free_layers,
     losses_along,

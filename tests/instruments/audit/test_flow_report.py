@@ -12,15 +12,16 @@ import pytest
 from tests.instruments.audit.synthetic import HOSTILE, LAYERS, verdicts, write_run
 from tests.instruments.audit.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
-from flowscope.instruments.audit.figures import flow_figures, rotation_figures, sweep_figures
-from flowscope.instruments.audit.figures.depth_tables import clouds, drift_skills
-from flowscope.instruments.audit.figures.flow_sections import (
-    FLOW_FIGURES,
-    depth_loss_section,
-    flow_section,
-    rotation_section,
-)
+from flowscope.instruments.audit.adequacy import figures as flow_figures
+from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills
+from flowscope.instruments.audit.adequacy.sections import flow_section
+from flowscope.instruments.audit.exits import figures as exit_figures
+from flowscope.instruments.audit.exits.sections import depth_loss_section
+from flowscope.instruments.audit.page import FIGURES as AUDIT_FIGURES
 from flowscope.instruments.audit.page import PAGE
+from flowscope.instruments.audit.rotation import figures as rotation_figures
+from flowscope.instruments.audit.rotation.sections import rotation_section
+from flowscope.instruments.audit.track_t import figures as sweep_figures
 from flowscope.records import Interval, Measurement, Missing
 from flowscope.report import theme
 from flowscope.report.canvas import png
@@ -34,7 +35,7 @@ FIGURES = {
     "adequacy": lambda source: flow_figures.forecast(source, "onward"),
     "overlay": flow_figures.overlay,
     "budget": flow_figures.budget,
-    "depth_loss": flow_figures.depth_loss,
+    "depth_loss": exit_figures.depth_loss,
     "rotation": rotation_figures.rotation,
     "identification": sweep_figures.identification,
     "output_temperature": sweep_figures.temperatures,
@@ -192,7 +193,7 @@ def test_the_rank_correlation_stands_in_the_caption(source):
 
 
 def test_the_last_free_layer_is_marked(source):
-    picture = flow_figures.depth_loss(source)
+    picture = exit_figures.depth_loss(source)
     mark = picture["layout"]["shapes"][0]
     assert mark["x0"] == mark["x1"] == FREE
     assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} can go"
@@ -207,7 +208,7 @@ def test_the_last_free_layer_is_marked(source):
 def test_few_free_layers_are_said_in_words(source, free, said):
     frame = source.tables["depth_loss"]
     changed = with_tables(source, depth_loss=frame.assign(free=frame["removed"] <= free))
-    assert flow_figures.depth_loss(changed)["layout"]["annotations"][0]["text"] == said
+    assert exit_figures.depth_loss(changed)["layout"]["annotations"][0]["text"] == said
 
 
 def test_rotation_is_filled_where_it_is_detected_and_abstained_layers_are_left_out(source):
@@ -306,7 +307,7 @@ def test_hostile_text_in_any_column_is_text(tmp_path, run, table):
     assert named
     bare.write_table(table, frame.assign(**dict.fromkeys(named, HOSTILE)))
     assert HOSTILE not in report_html(bare, PAGE)
-    for picture in FLOW_FIGURES:
+    for picture in AUDIT_FIGURES:
         png(read_source(bare, PAGE), picture)
 
 

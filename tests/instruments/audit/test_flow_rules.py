@@ -2,8 +2,8 @@
 
 import pytest
 
-from flowscope.instruments.audit.adequacy_rule import judge_adequacy
-from flowscope.instruments.audit.rotation_rule import judge_rotation
+from flowscope.instruments.audit.adequacy.judge import judge_adequacy
+from flowscope.instruments.audit.rotation.judge import judge_rotation
 from flowscope.lab import Claim
 from flowscope.records import Interval, Measurement, Unavailable
 

@@ -8,7 +8,7 @@ from tests.instruments.prompts import TEXTS
 
 import flowscope as fs
 from flowscope.instruments.audit.config import AuditConfig
-from flowscope.instruments.audit.rotation_stage import RotationStage, central_layers
+from flowscope.instruments.audit.rotation.measure import RotationStage, central_layers
 from flowscope.models.prompts import packaged_texts
 from flowscope.nets import bundled_path
 

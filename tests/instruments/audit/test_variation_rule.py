@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 from flowscope.evidence import not_measured
-from flowscope.instruments.audit.summary import segment_table
-from flowscope.instruments.audit.variation_rule import (
-    SegmentEvidence,
-    judge_locking,
-    judge_variation,
-)
+from flowscope.instruments.audit.locking.judge import judge_locking
+from flowscope.instruments.audit.variation.judge import SegmentEvidence, judge_variation
+from flowscope.instruments.audit.variation.tables import segment_table
 from flowscope.lab import Claim
 from flowscope.records import Interval, Measurement, Unavailable
 

@@ -1,19 +1,19 @@
 """``flowscope audit``: where along depth a model moves its probability mass."""
 
-from flowscope.instruments.audit import schemas
-from flowscope.instruments.audit.claims import (
-    ADEQUACY,
-    CONTRACTION,
-    LOCKING,
-    ROTATION,
-    VARIATION,
+from flowscope.instruments.audit import (
+    adequacy,
+    contraction,
+    exits,
+    locking,
+    rotation,
+    tokens,
+    variation,
 )
+from flowscope.instruments.audit.columns import PASS_SETTINGS
 from flowscope.instruments.audit.config import AuditConfig
-from flowscope.lab.instrument import Argument, Instrument, Stage
+from flowscope.lab.instrument import Argument, Instrument
 
 __all__ = ["INSTRUMENT"]
-
-_PASS = ("batch", "curvature_pairs")
 
 INSTRUMENT = Instrument(
     name="audit",
@@ -25,7 +25,7 @@ INSTRUMENT = Instrument(
     headline="headline.show",
     main_table="layers",
     compare="comparison.compared",
-    identity=_PASS,
+    identity=PASS_SETTINGS,
     studies=("track_t.STUDY",),
     arguments=(
         Argument(
@@ -44,40 +44,12 @@ INSTRUMENT = Instrument(
         Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
     ),
     stages=(
-        Stage(
-            name="depth",
-            home=__name__,
-            measure="measuring.depth",
-            probes="measuring.depth_probes",
-            claims=(VARIATION, LOCKING),
-            settings=_PASS,
-            tables=schemas.DEPTH,
-        ),
-        Stage(
-            name="contraction",
-            home=__name__,
-            measure="measuring.contraction",
-            claims=(CONTRACTION,),
-            uses=("depth",),
-            tables=schemas.CONTRACTION,
-        ),
-        Stage(
-            name="flow",
-            home=__name__,
-            measure="measuring.flow",
-            probes="measuring.path_probes",
-            claims=(ADEQUACY,),
-            uses=("depth",),
-            tables=schemas.FLOW,
-        ),
-        Stage(
-            name="rotation",
-            home=__name__,
-            measure="measuring.rotation",
-            probes="measuring.path_probes",
-            claims=(ROTATION,),
-            uses=("depth",),
-            tables=schemas.ROTATION,
-        ),
+        variation.STAGE,
+        tokens.STAGE,
+        locking.STAGE,
+        contraction.STAGE,
+        exits.STAGE,
+        adequacy.STAGE,
+        rotation.STAGE,
     ),
 )

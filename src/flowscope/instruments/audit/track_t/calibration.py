@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flowscope.evidence import Counts, mean_over_prompts
 from flowscope.evidence.intervals import bounds_of, single
-from flowscope.instruments.audit.adequacy import halves
+from flowscope.instruments.audit.adequacy.forecasts import halves
 from flowscope.instruments.audit.paths import Paths
 from flowscope.records import Measurement
 from flowscope.simplex import mobility_norm

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from flowscope.evidence import resampled_counts
-from flowscope.instruments.audit.flow_stage import AHEAD
+from flowscope.instruments.audit.exits.measure import AHEAD
 from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
+from flowscope.instruments.audit.reading import depth_of
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.track_t import TrackT
 from flowscope.instruments.audit.track_t.bridge_reading import (
@@ -91,7 +92,7 @@ def _study(bench: AuditBench) -> TrackT:
 
 def _longest(bench: AuditBench) -> tuple[int, int] | None:
     """First and last layer of the longest segment that passed the gate on variation."""
-    if bench.subject.prompts.images or not bench.shared("depth").passing:
+    if bench.subject.prompts.images or not depth_of(bench).passing:
         return None
     table = bench.records.read_table("segments")
     passing = table[table["decision"] == "holds"]

@@ -6,7 +6,11 @@ Where a check of the source cannot fail, the row says so.
 import numpy as np
 import pandas as pd
 
-from flowscope.instruments.audit.claims import ADEQUACY, CONTRACTION, LOCKING, ROTATION, VARIATION
+from flowscope.instruments.audit.adequacy import ADEQUACY
+from flowscope.instruments.audit.contraction import CONTRACTION
+from flowscope.instruments.audit.locking import LOCKING
+from flowscope.instruments.audit.rotation import ROTATION
+from flowscope.instruments.audit.variation import VARIATION
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
     Agreement,

@@ -1,0 +1,175 @@
+"""The sections on attention: entropy of heads, curvature, the output path."""
+
+from collections.abc import Callable
+from functools import partial
+
+from flowscope.instruments.audit.contraction import CONTRACTION, figures
+from flowscope.instruments.audit.contraction.head_figures import heads
+from flowscope.instruments.audit.keys import SHADES
+from flowscope.report.escaping import html_text
+from flowscope.report.figure_html import figure, key, part, plot, shown
+from flowscope.report.listings import numbers
+from flowscope.report.numerals import count, percent
+from flowscope.report.panels import panel_row
+from flowscope.report.source import Source, column, words
+from flowscope.report.spec import Figure
+from flowscope.report.theme import Picture
+
+__all__ = ["FIGURES", "curvature_section", "evolution_section", "heads_section"]
+
+
+@part()
+def _beside(source: Source, draw: Callable[[Source, str], Picture], what: tuple[str, str, str]
+            ) -> str:  # fmt: skip
+    """Map of one column that stands beside another; or why it is not there."""
+    column_name, name, label = what
+    return plot(name, draw(source, column_name), label)
+
+
+def _heads_caption(source: Source) -> str:
+    collapsed = words(source.tables["heads"], "collapsed").count("True")
+    return (
+        "Attention entropy as a share of the largest possible (the logarithm of the number of "
+        "visible keys), mean over rows; dark is spread out, pale is focused. "
+        f"{count(collapsed, 'head')} marked as collapsed; {source.basis('heads')}."
+    )
+
+
+def heads_section(source: Source) -> str:
+    """Attention entropy of every head, beside that of random weights."""
+    measured = heads(source, "entropy_share")
+    null = ("random_weights", "heads-null",
+            "attention entropy by layer and head with random weights")  # fmt: skip
+    box = plot("heads", measured, "attention entropy by layer and head of the model")
+    return (
+        f'<figure>{key(FIGURES["heads"].entries(source))}<div class="pair">'
+        f"<div><h3>This model</h3>{box}</div>"
+        f"<div><h3>Random weights</h3>{_beside(source, heads, null)}</div></div>"
+        f"<figcaption>{html_text(_heads_caption(source))}</figcaption></figure>"
+        f"{numbers(source, 'heads')}"
+    )
+
+
+def curvature_section(source: Source) -> str:
+    """Curvature of every head, and its response to temperature and key norms."""
+    return _curvature_maps(source) + _responses(source)
+
+
+def _curvature_caption(source: Source) -> str:
+    frame = source.tables["curvature"]
+    silent = words(frame, "status").count("abstained")
+    mass = sorted(v for v in column(frame, "kept_mass") if v == v)
+    kept = f"; {percent(mass[len(mass) // 2])} of the mass of a row lies there" if mass else ""
+    return (
+        "κ = 1 − W₁(rows) / distance(points), median over pairs of rows; dark is contraction, 0 "
+        f"none. Rows are compared on the keys both see, renormalised{kept} (median over pairs of "
+        f"the smaller share, then over heads). {count(silent, 'head')} abstained; "
+        f"{source.basis(CONTRACTION.name)}."
+    )
+
+
+@part()
+def _curvature_maps(source: Source) -> str:
+    measured = figures.curvature(source, "kappa")
+    null = ("keys_permuted", "curvature-null", "curvature by layer and head with keys permuted")
+    beside = _beside(source, figures.curvature, null)
+    box = plot("curvature", measured, "curvature by layer and head of the model")
+    return (
+        "<p>Each query spreads its attention over the keys. κ compares the distance between the "
+        "attention of two queries with the distance between their two points: 1 means that both "
+        "attend to the same place, 0 that attention does not change their distance, a negative "
+        "value that it moves them apart. Permuted keys preserve the overlap of two rows but not "
+        "where they attend: what remains is contraction by overlap alone.</p>"
+        f'<figure>{key(FIGURES["curvature"].entries(source))}<div class="pair">'
+        f"<div><h3>This model</h3>{box}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
+        f"<figcaption>{html_text(_curvature_caption(source))}</figcaption></figure>"
+        f"{numbers(source, 'curvature')}"
+    )
+
+
+_RESPONSES = {"temperature": "Response to temperature", "key_norm": "Response to key norms"}
+
+
+def _response_caption(source: Source) -> str:
+    few = max(column(source.table("curvature_response", "prompts"), "prompts"))
+    return (
+        "Median κ over all heads and pairs with its interval, and (grey) of each layer, with "
+        f"attention altered at all layers of the running model at once; n = {few:g} prompts."
+    )
+
+
+@part()
+def _response(source: Source, kind: str) -> str:
+    picture = figures.response(source, kind)
+    return figure(f"response-{kind}", picture, _response_caption(source))
+
+
+@part()
+def _responses(source: Source) -> str:
+    source.table("curvature_response", "prompts")
+    panels = "".join(
+        f"<div><h3>{title}</h3>{_response(source, kind)}</div>"
+        for kind, title in _RESPONSES.items()
+    )
+    legend = key(FIGURES["curvature_response"].entries(source))
+    return f'{legend}<div class="pair">{panels}</div>{numbers(source, "curvature_response")}'
+
+
+def _evolution_caption(source: Source) -> str:
+    return (
+        "Share of tokens for which some step size makes the step a proximal one: the divergence "
+        "from the final output falls by at least what the step cost, and the distance to it "
+        "shrinks by as much as that fall demands (an evolution variational inequality). A "
+        "surrogate: on finitely many outcomes an exact descent may violate it too, so compare "
+        "it with its references. Abstained layers, and the last step, which satisfies it by "
+        "construction, are left out; "
+        f"{source.basis('EVI: share of steps')}."
+    )
+
+
+def evolution_section(source: Source) -> str:
+    """Whether each step descends towards the final output."""
+    return shown(source, "evolution", FIGURES["evi"]) + numbers(source, "evi")
+
+
+_SHARE_SHAPES = ("line", "rule random_weights", "rule linear_interpolation")
+
+
+FIGURES: dict[str, Figure] = {
+    "heads": Figure(
+        title="Attention entropy of every head",
+        draw=panel_row({
+            "Attention entropy, this model": lambda s: heads(s, "entropy_share"),
+            "Attention entropy, random weights": lambda s: heads(s, "random_weights"),
+        }),
+        caption=_heads_caption,
+        key=(("cross", "collapsed head"),),
+    ),
+    "curvature": Figure(
+        title="Does attention bring its points closer together?",
+        draw=panel_row({
+            "Curvature κ, this model": lambda s: figures.curvature(s, "kappa"),
+            "Curvature κ, keys permuted": lambda s: figures.curvature(s, "keys_permuted"),
+        }),
+        caption=_curvature_caption,
+        key=(("cross", "head that abstains"),),
+    ),
+    "curvature_response": Figure(
+        title="Response of the curvature",
+        draw=panel_row({title: partial(figures.response, kind=kind)
+                        for kind, title in _RESPONSES.items()}),
+        caption=_response_caption,
+        key=(("line", "all layers"), ("band", "interval"), ("rule layer", "one layer")),
+    ),
+    "evi": Figure(
+        title="Steps that satisfy the EVI",
+        draw=figures.evolution,
+        caption=_evolution_caption,
+        key=(
+            *zip(_SHARE_SHAPES, (label for label, _, _ in figures.SHARES.values()),
+                 strict=True),
+            ("band", "interval"),
+            *SHADES,
+        ),
+    ),
+}  # fmt: skip

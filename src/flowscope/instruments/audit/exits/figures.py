@@ -1,0 +1,82 @@
+"""What the last layers are worth, drawn."""
+
+import math
+
+import pandas as pd
+
+from flowscope.records import Missing
+from flowscope.report import theme
+from flowscope.report.escaping import hover
+from flowscope.report.numerals import bounds, numeral
+from flowscope.report.source import Source, column, words
+from flowscope.report.theme import Picture
+from flowscope.report.traces import Style, band, curve, extent, upright
+
+__all__ = ["depth_loss", "free_layers"]
+
+
+def free_layers(frame: pd.DataFrame) -> float:
+    """Most layers that can be removed without a loss that can be told; NaN if not recorded."""
+    pairs = zip(column(frame, "removed"), words(frame, "free"), strict=True)
+    return max((k for k, free in pairs if free == "True" and math.isfinite(k)), default=math.nan)
+
+
+def depth_loss(source: Source) -> Picture:
+    """Rise of the loss as the last layers are removed, above the mobility that was left there."""
+    frame = source.table("depth_loss", "removed", "increase")
+    removed, free = column(frame, "removed"), free_layers(frame)
+    if not any(map(math.isfinite, removed)):
+        raise Missing("the column removed of the table “depth_loss” holds no number")
+    traces = [
+        *_loss_panel(frame, "increase", ("rise of the loss", theme.BLUE, "solid"), "y"),
+        *_loss_panel(frame, "mobility", ("mobility left", theme.GREEN, "dash"), "y2"),
+    ]
+    marks = [upright(free)] if math.isfinite(free) else []
+    known = [place for place in removed if math.isfinite(place)]
+    x = theme.axis("layers removed from the end", showgrid=False, anchor="y2")
+    x["range"] = extent(known)
+    above = theme.axis("rise of loss (nats)", domain=[0.42, 1])
+    below = theme.axis("mobility left", domain=[0, 0.32], rangemode="tozero", nticks=4)
+    layout = theme.layout(x, above, 420, yaxis2=below, shapes=marks)
+    if math.isfinite(free):
+        layout["annotations"] = [_free_label(free, near_end=free > sum(extent(known)) / 2)]
+    return {"data": traces, "layout": layout}
+
+
+def _loss_panel(frame: pd.DataFrame, name: str, style: Style, axis: str) -> list[Picture]:
+    parts = ("removed", name, f"{name}_low", f"{name}_high", "layer")
+    removed, values, low, high, layers = (column(frame, part) for part in parts)
+    notes = [
+        hover(
+            [
+                f"{numeral(removed[k], 6)} layers removed (read at layer {numeral(layers[k], 6)})",
+                f"{style[0]} {numeral(values[k])} {bounds(low[k], high[k])}",
+            ]
+        )
+        for k in range(len(removed))
+    ]
+    return [
+        *band(removed, low, high, style[1], yaxis=axis),
+        curve(removed, values, style, notes, yaxis=axis),
+    ]
+
+
+def _free_label(free: float, *, near_end: bool) -> Picture:
+    return {
+        "x": free,
+        "y": 1,
+        "xref": "x",
+        "yref": "paper",
+        "xanchor": "right" if near_end else "left",
+        "yanchor": "top",
+        "xshift": -6 if near_end else 6,
+        "text": _free_words(free),
+        "showarrow": False,
+        "font": {"size": 12, "color": theme.MUTED},
+    }
+
+
+def _free_words(free: float) -> str:
+    if free == 0:
+        return "none can go"
+    return "the last one can go" if free == 1 else f"the last {free:g} can go"

@@ -1,0 +1,59 @@
+"""The section on the last layers."""
+
+import math
+
+from flowscope.instruments.audit.adequacy import ADEQUACY
+from flowscope.instruments.audit.exits import figures
+from flowscope.instruments.audit.keys import tokens_behind
+from flowscope.instruments.audit.rotation import ROTATION
+from flowscope.report.figure_html import shown
+from flowscope.report.listings import numbers
+from flowscope.report.source import Source, column
+from flowscope.report.spec import Figure
+
+__all__ = ["FIGURES", "depth_loss_section"]
+
+
+_MOBILITY_AND_GAIN = "rank correlation of mobility left and gain of the layers after"
+
+
+def depth_loss_section(source: Source) -> str:
+    """What removing the last layers costs, beside the mobility left, or why it is not known."""
+    drawn = shown(source, "depth-loss", FIGURES["depth_loss"])
+    return drawn + numbers(source, "depth_loss")
+
+
+def _depth_loss_caption(source: Source) -> str:
+    frame = source.tables["depth_loss"]
+    free = figures.free_layers(frame)
+    most = max((v for v in column(frame, "removed") if math.isfinite(v)), default=math.nan)
+    ended = (
+        f"The last {free:g} of {most:g} layers can be removed (dotted): up to there the upper end "
+        "of the interval of the rise is at most a hundredth of a nat. "
+        if math.isfinite(free)
+        else ""
+    )
+    return (
+        "Mean loss on the next token when the last layers are removed, minus the loss of the whole "
+        "model; 0 means that the removed layers were not needed. Below: the mobility ‖J‖ at that "
+        f"layer, which measures how much the output could still change. {ended}"
+        f"{tokens_behind(source, 'depth_loss')}"
+        f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
+    )
+
+
+FIGURES: dict[str, Figure] = {
+    "depth_loss": Figure(
+        title="How much do the last layers contribute?",
+        draw=figures.depth_loss,
+        caption=_depth_loss_caption,
+        key=(
+            ("line", "rise of the loss"),
+            ("rule green", "mobility left"),
+            ("band", "interval"),
+            ("rule vacuous", "free up to here"),
+        ),
+        table="depth_loss",
+        verdicts=(ADEQUACY.name, ROTATION.name),
+    ),
+}  # fmt: skip

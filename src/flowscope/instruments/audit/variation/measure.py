@@ -1,0 +1,126 @@
+"""Measure how far each layer moves the output: the pass over all prompts, segments and controls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from flowscope.evidence import resampled_counts
+from flowscope.flows import Segment, segments_of
+from flowscope.instruments.audit.depth_pass import Measured, measured
+from flowscope.instruments.audit.reading import (
+    Depth,
+    depth_probes,
+    prompt_counts,
+    random_weights,
+    shared_pass,
+)
+from flowscope.instruments.audit.subject import AuditBench
+from flowscope.instruments.audit.tokens.tables import telling_row
+from flowscope.instruments.audit.variation import VARIATION, tables
+from flowscope.instruments.audit.variation.judge import SegmentEvidence, judge_variation
+from flowscope.instruments.audit.variation.second_look import SecondLook, second_look
+from flowscope.lab.claim import Abstention
+from flowscope.records import Unavailable
+
+__all__ = ["measure", "probes"]
+
+probes = depth_probes
+
+
+def measure(bench: AuditBench) -> None:
+    """Read every layer on every prompt, and the random-weights twin on a few."""
+    reading = measured(shared_pass(bench)["depth"])
+    layers = tables.layer_table(reading.depth, prompt_counts(bench))
+    bench.put_arrays("prompts", tables.prompt_medians(reading.depth))
+    if reading.space != "output":
+        # Without an output over outcomes, states vary and attention contracts; nothing else.
+        bench.put("layers", layers.assign(space="hidden", status="abstained"))
+        hidden = Depth(
+            reading=reading, control=random_weights(bench), look=Unavailable(reading.because)
+        )
+        bench.once("depth", lambda: hidden)
+        raise Abstention(reading.because)
+    depth = _depth(bench, reading, layers)
+    bench.once("depth", lambda: depth)
+    _write(bench, depth, layers)
+    bench.decide(
+        judge_variation(
+            depth.evidence,
+            claim=VARIATION,
+            n=len(bench.subject.prompts),
+            dtype="float32",
+            seed=bench.config.seed,
+        )
+    )
+
+
+def _depth(bench: AuditBench, reading: Measured, layers: pd.DataFrame) -> Depth:
+    subject, config = bench.subject, bench.config
+    segments = segments_of(layers["relative_step"].to_numpy()[1:])
+    control = random_weights(bench)
+    # The second look keeps the states of its first batch, which holds no more than the few prompts.
+    row = telling_row(reading.depth, min(config.batch, len(subject.few)))
+    bench.list_pass("second look", len(subject.few))
+    counter = bench.counter("second look")
+    look = second_look(subject.model, subject.few_batches(config.batch), segments, row)
+    counter.finish()
+    evidence = tuple(
+        _evidence(bench, reading, control, look, segment, number)
+        for number, segment in enumerate(segments)
+    )
+    return Depth(
+        reading=reading,
+        control=control,
+        segments=tuple(segments),
+        evidence=evidence,
+        look=look,
+        row=row,
+    )
+
+
+def _evidence(
+    bench: AuditBench,
+    reading: Measured,
+    control: Measured | Unavailable,
+    look: SecondLook,
+    segment: Segment,
+    number: int,
+) -> SegmentEvidence:
+    threshold = bench.config.threshold
+    value, interval, above = tables.segment_statistics(
+        reading.depth, segment, prompt_counts(bench), threshold
+    )
+    fresh: float | Unavailable
+    if isinstance(control, Unavailable):
+        fresh = control
+    else:
+        few = resampled_counts(len(bench.subject.few), resamples=2, seed=0)
+        fresh, _, _ = tables.segment_statistics(control.depth, segment, few, threshold)
+    return SegmentEvidence(
+        first=segment.first,
+        last=segment.last,
+        kind=segment.kind,
+        relative_variation=value,
+        interval=interval,
+        share_above=above,
+        mass_residual=look.mass_residual,
+        mass_bound=_mass_bound(look.vocabulary),
+        threshold=threshold,
+        random_weights=fresh,
+        linear_interpolation=float(look.straight[number]),
+    )
+
+
+def _write(bench: AuditBench, depth: Depth, layers: pd.DataFrame) -> None:
+    assert not isinstance(depth.look, Unavailable)
+    values = depth.reading.depth
+    bench.put("layers", tables.placed_layers(layers, depth.evidence))
+    bench.put("segments", tables.segment_table(values, depth.evidence, depth.look.chord))
+    bench.put("jumps", tables.jump_table(layers))
+
+
+def _mass_bound(outcomes: int) -> float:
+    """How far a float64 softmax may miss one: it adds its terms in a few lanes, one by one."""
+    lanes = max(float(np.sqrt(outcomes)), 4.0) + outcomes / 8
+    return lanes * float(np.finfo(np.float64).eps)
