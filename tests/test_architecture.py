@@ -34,8 +34,8 @@ NAMELESS = ["lab", "report", "cli", "evidence", "records"]
 INSTRUMENTS = set(registry.instrument_names())
 # What an instrument loads to be listed, configured, worded and drawn: no torch, no mathematics.
 LIGHT = {
-    "__init__", "claims", "columns", "config", "figures", "findings", "headline", "keys", "listings",
-    "names", "page", "result", "schemas", "sections", "statements",
+    "__init__", "claims", "columns", "config", "figures", "findings", "headline", "keys",
+    "listings", "names", "page", "result", "schemas", "sections", "statements",
 }  # fmt: skip
 LIGHT_FOLDERS = {"figures"}
 LIGHT_ENDINGS = ("_figure", "_figures")

@@ -11,7 +11,7 @@ import pytest
 from tests.instruments.audit.synthetic import HOSTILE, LAYERS, PROMPTS, write_run
 
 from flowscope.instruments.audit.contraction import figures as curvature_figures
-from flowscope.instruments.audit.contraction.tables import head_figures
+from flowscope.instruments.audit.contraction import head_figures
 from flowscope.instruments.audit.locking import figures as locking_figures
 from flowscope.instruments.audit.page import PAGE
 from flowscope.instruments.audit.spans import spans
