@@ -86,9 +86,12 @@ def test_verdicts_are_those_on_the_declared_claims(name, tiny_run):
     assert [verdict["name"] for verdict in document] == sorted(claims)
     for verdict in document:
         assert set(verdict) == {
-            "name", "title", "decision", "statistic", "interval", "because", "claim", "n",
+            "name", "title", "decision", "outcome", "strength", "statistic", "interval", "null",
+            "effect", "effect_interval", "p", "because", "claim", "n",
         }  # fmt: skip
         assert verdict["decision"] in ("holds", "fails", "abstains")
+        silent = verdict["outcome"] == "uninformative"
+        assert verdict["decision"] == ("abstains" if silent else verdict["outcome"])
         assert verdict["because"]
         assert verdict["claim"] == claims[verdict["name"]].says
         if verdict["interval"] is not None:
@@ -96,7 +99,7 @@ def test_verdicts_are_those_on_the_declared_claims(name, tiny_run):
             assert low <= high
     for verdict in run.result.verdicts:
         assert verdict.name in str(run.result)
-        assert verdict.decision.upper() in str(run.result)
+        assert verdict.outcome.upper() in str(run.result)
     assert run.result._repr_html_().startswith("<table")
 
 

@@ -105,7 +105,7 @@ def test_comparison_shows_changes_and_verdicts_that_both_runs_have(runs):
     run.write_arrays("prompts", arrays)
     first, *others = run.read_verdicts()
     other = "fails" if first.decision != "fails" else "holds"
-    run.write_verdicts([replace(first, decision=other), *others[:-1]])
+    run.write_verdicts([replace(first, decision=other, outcome=other), *others[:-1]])
     comparison = fs.compare(OLD / "audit", run.folder)
     text, html = str(comparison), comparison._repr_html_()
     assert f"{first.name}: {first.decision} → {other}" in text

@@ -10,6 +10,7 @@ from rich.console import Console
 from flowscope.lab.registry import instrument, instrument_names
 from flowscope.lab.result import open_run
 from flowscope.records import Run
+from flowscope.records.verdict_text import decision_text, verdict_line
 from flowscope.report import report_html
 from flowscope.report.terminal import print_verdicts
 
@@ -32,8 +33,8 @@ def test_text_of_a_result_has_titles_and_a_separator(result):
     lines = str(result).splitlines()
     for verdict in result.verdicts:
         title = result.instrument.title(verdict.name)
-        start = f"{verdict.name} {title}  {verdict.decision.upper()}: {verdict.because}"
-        assert start in lines
+        parts = (verdict.name, title, verdict.outcome, verdict.because, verdict.strength)
+        assert verdict_line(*parts) in lines
 
 
 def test_document_has_titles_and_the_terminal_prints_them(result):
@@ -44,7 +45,7 @@ def test_document_has_titles_and_the_terminal_prints_them(result):
     for verdict in document["verdicts"]:
         assert verdict["title"] == result.instrument.title(verdict["name"]) != ""
         label = f"{verdict['name']} {verdict['title']}"
-        assert f"{label} {verdict['decision'].upper()}: " in printed
+        assert f"{label} {decision_text(verdict['outcome'], verdict['strength'])} " in printed
 
 
 def test_page_shows_titles_on_chips_and_cards(result):

@@ -77,7 +77,8 @@ def measurements(draw: Any, shape: Any = None) -> Measurement:
 @st.composite
 def verdicts(draw: Any) -> Verdict:
     statistic = draw(measurements(shape=()))
-    decisions = ["holds", "fails", "abstains"] if statistic.status == "ok" else ["abstains"]
+    silent = ["uninformative", "abstains"]
+    outcome = draw(st.sampled_from(["holds", "fails"] * (statistic.status == "ok") + silent))
     return Verdict(
         name=draw(WORDS),
         claim=draw(WORDS),
@@ -90,8 +91,11 @@ def verdicts(draw: Any) -> Verdict:
                 st.just(Interval(low=-np.inf, high=0.1, level=0.9, method="one-sided")),
             )
         ),
-        decision=draw(st.sampled_from(decisions)),
+        decision="abstains" if outcome in silent else outcome,
         because=draw(WORDS),
+        outcome=outcome,
+        strength=draw(st.sampled_from(["", "negligible", "weak", "clear", "strong"])),
+        p=draw(st.one_of(ABSENCES, st.floats(0, 1))),
     )
 
 

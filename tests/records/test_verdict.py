@@ -7,6 +7,7 @@ from tests.records.strategies import portrait, verdicts
 
 from flowscope.errors import InvalidInputError
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.records.archive import document_to_verdict, verdict_to_document
 
 NONE = Unavailable("not asked for")
 
@@ -30,13 +31,15 @@ GOOD = {
 
 
 def test_the_table_of_a_verdict_is_one_row_with_all_its_numbers():
-    table = Verdict(**GOOD).to_pandas()
+    table = Verdict(**GOOD, strength="clear", p=0.03125).to_pandas()
     assert len(table) == 1
     row = table.iloc[0].to_dict()
     assert row == {
         "name": "P9",
         "claim": "layers contract",
         "decision": "holds",
+        "outcome": "holds",
+        "strength": "clear",
         "statistic": "gap",
         "value": 0.25,
         "null": "gap",
@@ -45,6 +48,7 @@ def test_the_table_of_a_verdict_is_one_row_with_all_its_numbers():
         "low": 0.0625,
         "high": 0.25,
         "level": 0.95,
+        "p": 0.03125,
         "n": 8,
         "unit": "nat",
         "because": "the interval lies above 0",
@@ -60,6 +64,24 @@ def test_a_verdict_without_numbers_shows_nan_and_its_reason():
     row = verdict.to_pandas().iloc[0]
     assert np.isnan([row["value"], row["null_value"], row["effect"], row["low"]]).all()
     assert row["because"] == "the gap abstained"
+    assert (row["outcome"], row["strength"]) == ("abstains", "")
+    assert np.isnan(row["p"])
+
+
+def test_an_uninformative_verdict_abstains():
+    verdict = Verdict(**{**GOOD, "decision": "abstains"}, outcome="uninformative")
+    assert (verdict.decision, verdict.outcome) == ("abstains", "uninformative")
+
+
+@pytest.mark.parametrize("later", [(), ("p",), ("outcome", "strength", "p")])
+def test_a_document_of_an_earlier_version_is_read_without_the_later_parts(later):
+    arrays = {}
+    document = verdict_to_document(Verdict(**GOOD, strength="weak", p=0.5), arrays)
+    old = {key: part for key, part in document.items() if key not in later}
+    verdict = document_to_verdict(old, arrays)
+    assert verdict.outcome == "holds"
+    assert verdict.strength == ("" if "strength" in later else "weak")
+    assert isinstance(verdict.p, Unavailable) == ("p" in later)
 
 
 @settings(deadline=None, max_examples=40)
@@ -88,6 +110,12 @@ def test_pickling_keeps_every_bit(verdict):
         ({"effect": float("nan")}, "must be one number, found nan: where there is none"),
         ({"effect": np.zeros(2)}, "must be one number"),
         ({"effect": True}, "must be one number"),
+        ({"outcome": "maybe"}, "one of holds, fails, uninformative, abstains, found 'maybe'"),
+        ({"outcome": "fails"}, "must be fails, because the outcome is fails; found holds"),
+        ({"outcome": "uninformative"}, "must be abstains, because the outcome is uninformative"),
+        ({"strength": "huge"}, "one of , negligible, weak, clear, strong, found 'huge'"),
+        ({"p": 1.5}, "must be one number from 0 to 1, found 1.5"),
+        ({"p": float("nan")}, "must be one number from 0 to 1, found nan"),
         ({"interval": (0, 1)}, "must be an Interval of two floats or Unavailable"),
         (
             {"interval": Interval(low=np.zeros(2), high=np.ones(2), level=0.9, method="b")},

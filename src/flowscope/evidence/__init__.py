@@ -8,14 +8,18 @@ from flowscope.evidence.bootstrap import (
     resampled_counts,
     resampled_medians,
 )
+from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect, strength_of
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
+    "MINIMUM_UNITS",
     "Counts",
+    "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",
     "not_measured",
     "percentile_interval",
     "resampled_counts",
     "resampled_medians",
+    "strength_of",
 ]

@@ -30,7 +30,7 @@ class RunSummary:
     instrument, model, created_at
         What measured what, and the ISO time of its start; empty where the folder does not say.
     verdicts
-        Decisions by the names of the claims.
+        Outcomes by the names of the claims.
     """
 
     folder: Path
@@ -85,7 +85,7 @@ def _summary(folder: Path) -> RunSummary:
         return summary
     try:
         run.verify()
-        verdicts = {verdict.name: str(verdict.decision) for verdict in run.read_verdicts()}
+        verdicts = {verdict.name: str(verdict.outcome) for verdict in run.read_verdicts()}
     except RecordError as error:
         return replace(summary, state="damaged", because=str(error))
     return replace(summary, state="finished", verdicts=verdicts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ import pandas as pd
 from flowscope.errors import RecordError
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
-from flowscope.records import Run, Unavailable, Verdict
-from flowscope.records.verdict_text import verdict_label, verdict_line
+from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
+from flowscope.records.verdict_text import decision_text, reason_text, verdict_label, verdict_line
 
 if TYPE_CHECKING:
     from flowscope.lab.plots import Figures
@@ -105,7 +106,8 @@ class Result:
     def abstained(self) -> bool:
         """Whether the run was to decide claims and decides none; the command exits with 3."""
         verdicts = self.verdicts
-        return bool(verdicts) and all(verdict.decision == "abstains" for verdict in verdicts)
+        decided = any(verdict.outcome in ("holds", "fails") for verdict in verdicts)
+        return bool(verdicts) and not decided
 
     @property
     def only(self) -> tuple[str, ...]:
@@ -213,7 +215,7 @@ class Result:
     def __str__(self) -> str:
         instrument = self.instrument
         lines = [
-            verdict_line(v.name, instrument.title(v.name), v.decision, v.because)
+            verdict_line(v.name, instrument.title(v.name), v.outcome, v.because, v.strength)
             for v in self.verdicts
         ]
         heading = f"{instrument.name} of {self.model or 'a model'}"
@@ -223,8 +225,8 @@ class Result:
         rows = [
             {
                 "verdict": verdict_label(v.name, self.instrument.title(v.name)),
-                "decision": v.decision.upper(),
-                "because": v.because,
+                "decision": decision_text(v.outcome, v.strength).rstrip(":"),
+                "because": reason_text(v.because),
             }
             for v in self.verdicts
         ]
@@ -270,16 +272,39 @@ def _plain(value: Any) -> Any:
 
 def _plain_verdict(verdict: Verdict, title: str) -> dict[str, Any]:
     statistic = verdict.statistic
-    interval = statistic.interval
     return {
         "name": verdict.name,
         "title": title,
         "decision": verdict.decision,
-        "statistic": float(statistic.numbers()) if statistic.status == "ok" else None,
-        "interval": None
-        if isinstance(interval, Unavailable)
-        else [float(interval.low), float(interval.high)],
+        "outcome": verdict.outcome,
+        "strength": verdict.strength,
+        "statistic": _single_number(statistic),
+        "interval": _plain_ends(statistic.interval),
+        "null": _single_number(verdict.null),
+        "effect": _plain_number(verdict.effect),
+        "effect_interval": _plain_ends(verdict.interval),
+        "p": _plain_number(verdict.p),
         "because": verdict.because,
         "claim": verdict.claim,
         "n": statistic.n,
     }
+
+
+def _single_number(measurement: Measurement | Unavailable) -> float | None:
+    if isinstance(measurement, Unavailable) or measurement.status != "ok":
+        return None
+    return _plain_number(float(measurement.numbers()))
+
+
+def _plain_number(value: Any) -> float | None:
+    """A number that JSON can hold; None where there is none, or where it is not finite."""
+    if isinstance(value, Unavailable) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _plain_ends(interval: Interval | Unavailable) -> list[float | None] | None:
+    """Both ends of an interval; None for an end that is open."""
+    if isinstance(interval, Unavailable):
+        return None
+    return [_plain_number(float(interval.low)), _plain_number(float(interval.high))]

@@ -16,7 +16,7 @@ from flowscope.records.measurement import Measurement
 from flowscope.records.run import Run
 from flowscope.records.sharding import Shards
 from flowscope.records.shards import Shard, ShardKey
-from flowscope.records.verdict import Decision, Verdict
+from flowscope.records.verdict import Decision, Outcome, Strength, Verdict
 
 __all__ = [
     "SCHEMA",
@@ -25,10 +25,12 @@ __all__ = [
     "Manifest",
     "Measurement",
     "Missing",
+    "Outcome",
     "Run",
     "Shard",
     "ShardKey",
     "Shards",
+    "Strength",
     "Unavailable",
     "Verdict",
     "array_hash",

@@ -31,7 +31,10 @@ _INLINE = 1024
 
 _PLAIN_PARTS = ("name", "unit", "n", "estimator", "dtype", "seed", "status", "because")
 
-_WORDS = ("name", "claim", "decision", "because")
+_WORDS = ("name", "claim", "decision", "because", "outcome", "strength", "p")
+
+_LATER = ("outcome", "strength", "p")
+"""Parts of a verdict that runs of 0.1 lack."""
 
 
 def measurement_to_document(measurement: Measurement, beside: Arrays) -> dict[str, Any]:
@@ -81,7 +84,8 @@ def verdict_to_document(verdict: Verdict, beside: Arrays) -> dict[str, Any]:
 
 
 def document_to_verdict(document: Mapping[str, Any], beside: Mapping[str, NDArray[Any]]) -> Verdict:
-    """Inverse of :func:`verdict_to_document`."""
+    """Inverse of :func:`verdict_to_document`; a run of 0.1 has fewer parts."""
+    later = {part: revived(document[part]) for part in _LATER if part in document}
     null = revived(document["null"])
     return Verdict(
         name=document["name"],
@@ -94,6 +98,7 @@ def document_to_verdict(document: Mapping[str, Any], beside: Mapping[str, NDArra
         else document_to_measurement(document["null"], beside),
         effect=revived(document["effect"]),
         interval=_document_to_interval(document["interval"], beside),
+        **later,
     )
 
 

@@ -13,9 +13,19 @@ from flowscope.records.interval import Interval
 from flowscope.records.measurement import Measurement
 from flowscope.records.views import verdict_table
 
-__all__ = ["Decision", "Verdict"]
+__all__ = ["Decision", "Outcome", "Strength", "Verdict"]
 
 Decision = Literal["holds", "fails", "abstains"]
+
+Outcome = Literal["holds", "fails", "uninformative", "abstains"]
+"""The decision; a claim that could not have failed on these data is ``uninformative``."""
+
+Strength = Literal["", "negligible", "weak", "clear", "strong"]
+"""Size of the effect in words; empty where no size was judged."""
+
+_OUTCOMES = ("holds", "fails", "uninformative", "abstains")
+_STRENGTHS = ("", "negligible", "weak", "clear", "strong")
+_NO_P = Unavailable("no p-value was taken")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,11 +46,19 @@ class Verdict(Record):
         The same number under the null (shuffled, randomised, untrained), a measurement of a
         single value, or why there was no null.
     effect, interval
-        Statistic against null on the scale the claim is about, and its interval (two floats).
+        Statistic against null on the scale the claim is about, and the interval of the effect
+        (two floats). The interval of the statistic is in the statistic.
     decision
         ``holds``, ``fails`` or ``abstains``.
     because
         The reason, in words; never empty.
+    outcome
+        The decision, or ``uninformative`` where the claim could not have failed on these data;
+        the decision is then ``abstains``. Without it, the decision.
+    strength
+        ``negligible``, ``weak``, ``clear`` or ``strong``; empty where no size was judged.
+    p
+        The p-value of the effect against its null, or why there is none.
 
     Raises
     ------
@@ -68,6 +86,9 @@ class Verdict(Record):
     interval: Interval | Unavailable
     decision: Decision
     because: str
+    outcome: Outcome = ""  # type: ignore[assignment]  # the decision, once it is built
+    strength: Strength = ""
+    p: float | Unavailable = _NO_P
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", text(self.name, "the name of a verdict"))
@@ -87,12 +108,17 @@ class Verdict(Record):
                 f"the statistic {what} has status {self.statistic.status} "
                 f"({self.statistic.because}): the decision must be abstains, found {self.decision}."
             )
+        object.__setattr__(self, "outcome", self.outcome or self.decision)
+        _check_outcome(self, what)
+        if not isinstance(self.p, Unavailable):
+            object.__setattr__(self, "p", _probability(self.p, what))
 
     def to_pandas(self) -> pd.DataFrame:
         """Table of one row.
 
-        The columns are ``name, claim, decision, statistic, value, null, null_value, effect, low,
-        high, level, n, unit, because``; a number that is not there is NaN.
+        The columns are ``name, claim, decision, outcome, strength, statistic, value, null,
+        null_value, effect, low, high, level, p, n, unit, because``; a number that is not there is
+        NaN. ``low`` and ``high`` are the ends of the interval of the effect.
         """
         return verdict_table(self)
 
@@ -115,6 +141,27 @@ def _effect(value: Any, what: str) -> float:
         raise InvalidInputError(
             f"the effect {what} must be one number, found {value!r}: where there is none, put "
             "Unavailable with the reason."
+        )
+    return float(array)
+
+
+def _check_outcome(verdict: Verdict, what: str) -> None:
+    choice(verdict.outcome, _OUTCOMES, f"the outcome {what}")
+    choice(verdict.strength, _STRENGTHS, f"the strength {what}")
+    expected = "abstains" if verdict.outcome == "uninformative" else verdict.outcome
+    if verdict.decision != expected:
+        raise InvalidInputError(
+            f"the decision {what} must be {expected}, because the outcome is {verdict.outcome}; "
+            f"found {verdict.decision}. Change both together."
+        )
+
+
+def _probability(value: Any, what: str) -> float:
+    array = frozen_array(value, f"the p-value {what}")
+    if array.ndim or array.dtype.kind == "b" or not 0 <= array <= 1:
+        raise InvalidInputError(
+            f"the p-value {what} must be one number from 0 to 1, found {value!r}: where there is "
+            "none, put Unavailable with the reason."
         )
     return float(array)
 

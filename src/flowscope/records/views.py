@@ -55,11 +55,13 @@ def verdict_table(verdict: "Verdict") -> pd.DataFrame:
         "name": verdict.name,
         "claim": verdict.claim,
         "decision": verdict.decision,
+        "outcome": verdict.outcome,
+        "strength": verdict.strength,
     }
     columns |= _named(verdict.statistic, "statistic") | _named(verdict.null, "null")
     columns |= {"effect": _number(verdict.effect)} | _bounds(verdict.interval, ())
-    columns |= {"n": verdict.statistic.n, "unit": _cell(verdict.statistic.unit)}
-    columns |= {"because": verdict.because}
+    columns |= {"p": _number(verdict.p), "n": verdict.statistic.n}
+    columns |= {"unit": _cell(verdict.statistic.unit), "because": verdict.because}
     return pd.DataFrame(columns, index=pd.RangeIndex(1))
 
 

@@ -65,6 +65,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "green": "#00795a",
         "orange": "#b87400",
         "fails": "#b34700",
+        "uninformative": "#6f2a8c",
     }
 )
 """Variables of ``page.css`` and the colour that each has in the light theme."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flowscope.records import Missing, Run, Unavailable
 from flowscope.records.files import is_file, remove_file, write_file
-from flowscope.records.verdict import Decision
+from flowscope.records.verdict import Outcome
 from flowscope.report.appendix import manifest_details, not_measured
 from flowscope.report.canvas import png
 from flowscope.report.colours import theme_css
@@ -27,7 +27,13 @@ from flowscope.report.verdict_cards import card, chip
 __all__ = ["render", "report_html"]
 
 _SCRIPTS = ("plot_axes.js", "plot_traces.js", "plot_frame.js", "plot.js", "page.js")
-_DECISIONS: tuple[Decision, ...] = ("holds", "fails", "abstains")
+_OUTCOMES: dict[Outcome, tuple[str, str]] = {
+    "holds": ("holds", "hold"),
+    "fails": ("fails", "fail"),
+    "uninformative": ("is uninformative", "are uninformative"),
+    "abstains": ("abstains", "abstain"),
+}
+"""Verb of each outcome, for one claim and for several."""
 
 
 def report_html(run: Run, page: Page) -> str:
@@ -157,15 +163,17 @@ def _seconds(wall_time: float | Unavailable) -> str | Unavailable:
 
 
 def _summary(source: Source) -> str:
-    decisions = [verdict.decision for verdict in source.verdicts]
-    if not decisions:
+    outcomes = [verdict.outcome for verdict in source.verdicts]
+    if not outcomes:
         return "This run holds no verdicts."
     parts = [
-        f"{number} {decision if number == 1 else decision.removesuffix('s')}"
-        for decision, number in ((each, decisions.count(each)) for each in _DECISIONS)
+        f"{number} {one if number == 1 else several}"
+        for (one, several), number in (
+            (_OUTCOMES[each], outcomes.count(each)) for each in _OUTCOMES
+        )
         if number
     ]
-    decided = f"Of {count(len(decisions), 'claim')}, {', '.join(parts)}."
+    decided = f"Of {count(len(outcomes), 'claim')}, {', '.join(parts)}."
     return f"{decided} {source.page.remark(source)}".strip()
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flowscope.records.verdict_text import decision_text, verdict_label
+from flowscope.records.verdict_text import decision_text, reason_text, verdict_label
 
 __all__ = [
     "evenly_spaced",
@@ -18,7 +18,7 @@ __all__ = [
     "print_verdicts",
 ]
 
-_COLOURS = {"holds": "green", "fails": "red", "abstains": "yellow"}
+_COLOURS = {"holds": "green", "fails": "red", "uninformative": "magenta", "abstains": "yellow"}
 _SHOWN_ROWS = 8
 
 
@@ -29,15 +29,16 @@ def print_heading(document: Mapping[str, Any], facts: Sequence[str], console: Co
 
 
 def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
-    """Print each verdict with its decision and its reason."""
+    """Print each verdict with its outcome, its strength and its reason."""
     table = plain_table()
     table.show_header = False
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for verdict in document["verdicts"]:
         label = verdict_label(verdict["name"], verdict["title"])
-        colour, decision = _COLOURS[verdict["decision"]], decision_text(verdict["decision"])
-        reason = f"[{colour}]{decision}[/] {escape(verdict['because'])}"
+        outcome = verdict.get("outcome", verdict["decision"])
+        decision = decision_text(outcome, verdict.get("strength", ""))
+        reason = f"[{_COLOURS[outcome]}]{decision}[/] {escape(reason_text(verdict['because']))}"
         table.add_row(f"[bold]{escape(label)}[/]", reason)
     console.print(table)
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.records.verdict_text import reason_text
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import bounds, numeral, reading
 from flowscope.report.spec import Page
@@ -13,31 +14,33 @@ __all__ = ["card", "chip"]
 _MEANING = {
     "holds": "The measurement supports the claim.",
     "fails": "The measurement contradicts the claim.",
+    "uninformative": "The claim could not have failed on these data: this is no support for it.",
     "abstains": "The measurement decides nothing: data are missing or insufficient.",
 }
-_SIGN = {"holds": "✓", "fails": "✕", "abstains": "–"}
+_SIGN = {"holds": "✓", "fails": "✕", "uninformative": "○", "abstains": "–"}
 _WIDTH, _LEFT, _RIGHT = 320, 54, 14
 
 
 def chip(verdict: Verdict) -> str:
-    """Decision in one word, with a sign that does not depend on colour."""
-    decision = verdict.decision
+    """Outcome with its strength, and a sign that does not depend on colour."""
+    outcome = verdict.outcome
+    strength = f" ({verdict.strength})" if verdict.strength else ""
     return (
-        f'<span class="chip {decision}"><span aria-hidden="true">{_SIGN[decision]}</span> '
-        f"{decision}</span>"
+        f'<span class="chip {outcome}"><span aria-hidden="true">{_SIGN[outcome]}</span> '
+        f"{outcome}{strength}</span>"
     )
 
 
 def card(verdict: Verdict, anchor: str, page: Page) -> str:
-    """Verdict as an article: claim, decision, what it means, why, and by which numbers."""
+    """Verdict as an article: claim, outcome, what it means, why, and by which numbers."""
     question = page.questions.get(verdict.name, "")
     label = f'<span class="key-label">{html_text(page.label(verdict.name))}</span> '
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (
-        f'<article class="verdict {verdict.decision}" id="{anchor}">'
+        f'<article class="verdict {verdict.outcome}" id="{anchor}">'
         f"<header><h3>{label}{html_text(_sentence(verdict.claim)[:-1])}</h3>{chip(verdict)}</header>{asked}"
-        f'<p class="because"><strong>{_MEANING[verdict.decision]}</strong> '
-        f"{html_text(_sentence(verdict.because))}</p>"
+        f'<p class="because"><strong>{_MEANING[verdict.outcome]}</strong> '
+        f"{html_text(_sentence(reason_text(verdict.because)))}</p>"
         f"<details><summary>The numbers behind this verdict</summary>"
         f'<div class="numbers">{_numbers(verdict, page.units)}{_forest(verdict)}</div></details>'
         "</article>"
@@ -63,6 +66,8 @@ def _numbers(verdict: Verdict, units: str) -> str:
     )
     if interval is not None:
         rows += [("interval", f"{100 * interval.level:g}\u00a0%, {interval.method}")]
+    if not isinstance(verdict.p, Unavailable):
+        rows += [("p", numeral(verdict.p))]
     parts = "".join(
         f"<div><dt>{html_text(term)}</dt><dd>{html_text(value)}</dd></div>" for term, value in rows
     )
