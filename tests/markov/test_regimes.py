@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from flowscope.errors import InvalidInputError
@@ -125,3 +127,18 @@ def test_a_point_interval_is_judged_as_its_point():
 def test_arguments_are_checked(call, said):
     with pytest.raises(InvalidInputError, match=said):
         call()
+
+
+@given(st.floats(0.001, 1.0), st.floats(0.001, 1.0), st.floats(0.0, 1.0), st.floats(1.0, 1e9))
+def test_a_chain_of_two_states_is_never_a_steady_state(a, b, start, steps):
+    P = [[1 - a, a], [b, 1 - b]]
+    assert regime(P, None, steps=steps).item() != "steady state"
+    assert regime(P, [start, 1 - start], steps=steps).item() != "steady state"
+
+
+def test_a_reversible_chain_that_relaxes_is_no_steady_state():
+    """At the uniform law it produces entropy, because it relaxes and not because it circulates."""
+    P = [[0.9, 0.1], [0.3, 0.7]]
+    produced = entropy_production(torch.tensor(P), torch.tensor([0.5, 0.5])).item()
+    steps = 1.01 * math.log(20) / produced
+    assert regime(P, None, steps=steps).item() != "steady state"

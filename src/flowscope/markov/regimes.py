@@ -11,9 +11,13 @@ $$
 \begin{aligned}
 n\,\mathrm{KL}(\rho P\Vert\rho) \ge \log\tfrac1{\text{level}} &: \text{driven}, &&
 \text{else}\\
-n\,\sigma \ge \log\tfrac1{\text{level}} &: \text{steady state}, && \text{else: equilibrium} .
+n\,\sigma_\pi \ge \log\tfrac1{\text{level}} &: \text{steady state}, && \text{else: equilibrium} .
 \end{aligned}
 $$
+
+$\sigma_\pi$ is taken at the stationary law $\pi$ of the chain, whatever $\rho$ is: away from $\pi$ a
+reversible chain produces entropy too, because it relaxes, and that is not a current. A chain of two
+states is always reversible and therefore never a steady state.
 
 At the stationary law the first never holds (E58): a law that moves by rounding only,
 $\mathrm{TV}(\rho P, \rho) \le 10\,N\varepsilon$ with $\varepsilon$ of float64, or of float32 if
@@ -34,7 +38,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.markov.causal import refuse_causal
 from flowscope.markov.irreversibility import displacement, entropy_production
-from flowscope.markov.stationary import wide_kernel, wide_law
+from flowscope.markov.stationary import stationary_distribution, wide_kernel, wide_law
 from flowscope.simplex.divergence import kl_divergence
 from flowscope.simplex.probability import ArrayLike, as_reals
 
@@ -94,8 +98,9 @@ def regime(
     unit = torch.finfo(torch.float32 if narrow else torch.float64).eps
     moves = displacement(P, rho) > _ROUNDING * P.shape[-1] * unit
     driven = moves & (n * kl_divergence(step, rho) >= needed)
-    told = n * entropy_production(P, rho) >= needed
-    return np.where(_numpy(driven), DRIVEN, np.where(_numpy(told), STEADY, STILL))
+    sigma = entropy_production(P, stationary_distribution(P))
+    directed = n * sigma >= needed
+    return np.where(_numpy(driven), DRIVEN, np.where(_numpy(directed), STEADY, STILL))
 
 
 def steps_to_tell(
