@@ -422,3 +422,15 @@ def test_the_problem_whose_masses_differ_is_named():
     a = torch.stack([masses(4), masses(4), 1.1 * masses(4)])
     with pytest.raises(InvalidInputError, match=r"found 1\.1 and 1 in problem \(2,\)"):
         sinkhorn(drawn(3, 4, 4), a, masses(4), epsilon=1.0)
+
+
+@given(mass=st.floats(0.1, 10.0), epsilon=st.floats(0.2, 2.0))
+def test_value_of_masses_other_than_one_follows_the_stated_convention(mass, epsilon):
+    cost = torch.tensor([[0.0, 1.0, 2.0], [1.0, 0.5, 0.3]], dtype=torch.float64)
+    a = torch.tensor([0.4, 0.6], dtype=torch.float64)
+    b = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    whole, scaled = (
+        sinkhorn(cost, m * a, m * b, epsilon=epsilon, tolerance=1e-12).value for m in (1.0, mass)
+    )
+    expected = mass * whole - epsilon * mass * math.log(mass)
+    assert_close(scaled, expected, rtol=1e-8, atol=1e-8)
