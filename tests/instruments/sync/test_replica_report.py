@@ -29,31 +29,31 @@ from tests.report.test_page import PNG, Structure
 
 from flowscope.instruments.audit.page import PAGE as AUDIT
 from flowscope.instruments.heads.page import PAGE as HEADS
-from flowscope.instruments.sync.figures.agreement_figures import (
+from flowscope.instruments.sync.commitment.curves import (
     agreement_curves,
     agreement_figure,
     scale_figure,
     smooth_fit,
 )
-from flowscope.instruments.sync.figures.captions import gap_caption, mode_caption
-from flowscope.instruments.sync.figures.depth_figures import (
+from flowscope.instruments.sync.commitment.figures import commitment_listing
+from flowscope.instruments.sync.commitment.strip import paired_samples
+from flowscope.instruments.sync.internal_gap.curves import (
     beyond_null,
     energy_figure,
     gap_figure,
     gap_panel,
     gap_range,
+)
+from flowscope.instruments.sync.internal_gap.figures import gap_caption
+from flowscope.instruments.sync.page import PAGE, silent_replicas
+from flowscope.instruments.sync.propagation.figures import (
+    mode_caption,
     mode_figure,
     propagation_choices,
     propagation_figure,
 )
-from flowscope.instruments.sync.figures.series import rows_of, series_of
-from flowscope.instruments.sync.figures.strip import paired_samples
-from flowscope.instruments.sync.figures.tables import (
-    commitment_listing,
-    replica_claims,
-    silent_replicas,
-)
-from flowscope.instruments.sync.page import PAGE
+from flowscope.instruments.sync.series import rows_of, series_of
+from flowscope.instruments.sync.synchronization_gap.figures import replica_claims
 from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
