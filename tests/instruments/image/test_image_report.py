@@ -536,3 +536,18 @@ def test_pictures_are_written_beside_the_page_the_same_every_time(tmp_path):
     (run.folder / "tables" / "family.csv").unlink()
     render(run, PAGE)
     assert not (run.folder / "figures" / "image_family.png").exists()
+
+
+def test_methods_of_intervals_are_said_once(page):
+    said = re.sub(r"<script.*?</script>|<[^>]+>", "", page, flags=re.S)
+    for method in ("reflected bootstrap", "Wilson’s", "Student’s", "bootstrap over images"):
+        assert said.count(method) == 1, method
+    assert "where a caption says nothing else" not in said
+
+
+def test_hover_texts_use_words_of_the_page_instead_of_column_names(source):
+    texts = " ".join(t for trace in parity_figure(source, "all")["data"]
+                     for t in trace.get("hovertext", []))  # fmt: skip
+    assert "line of the null: " in texts
+    assert "null high" not in texts
+    assert "total variation: " in texts

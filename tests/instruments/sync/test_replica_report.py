@@ -297,7 +297,7 @@ def test_captions_say_null_contrary_basis_and_the_smallest_detectable_gap(source
     assert figures == 7
     for lead in ("Null.", "Would count against it.", "Basis."):
         assert page.count(f"<strong>{lead}</strong>") == figures
-    assert "95\u00a0%, bootstrap over pairs, 1000 resamples" in page
+    assert "95\u00a0% level: bootstrap over pairs (1000 resamples)" in page
 
 
 def test_energies_of_every_layer_can_be_chosen_and_one_near_the_end_is_shown(source, page):
@@ -561,3 +561,9 @@ def test_a_part_that_abstained_as_a_whole_says_why(tmp_path, name):
     run = write_replicas(tmp_path / "run", without=("agreement", "internal_gap"), **SMALL)
     run.write_measurements([Measurement.abstained(name, "the <reason>")])
     assert "Not shown: the &lt;reason&gt;." in report_html(run, PAGE)
+
+
+def test_methods_of_intervals_are_said_once(page):
+    said = re.sub(r"<script.*?</script>|<[^>]+>", "", page, flags=re.S)
+    assert said.count("bootstrap over pairs") == said.count("jackknife") == 1
+    assert "where a caption says nothing else" not in said

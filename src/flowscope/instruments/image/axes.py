@@ -153,6 +153,21 @@ def stacked(panels: Sequence[Panel], x: Picture, height: int, *, across: Sequenc
 
 
 EXACT = Look(label="closed form", colour=theme.GREEN, dash="dash")
+_NAMES = {
+    "tv_null": "median of the null",
+    "tv_null_high": "95 % line of the null",
+    "tv_p": "p value at this time",
+    "ks_null": "median of the null",
+    "ks_null_high": "95 % line of the null",
+    "ks_p": "p value at this time",
+    "outside": "share of values beyond the bins",
+    "p_value": "p value of no rotation",
+    "planted_share": "share planted in the control",
+    "points": "states measured",
+    "exact": "closed form",
+    "steps": "reverse steps of the way back",
+}
+"""Words for further columns in a hover text; other columns have their own name."""
 
 
 def line(
@@ -181,8 +196,11 @@ def hover_texts(
             f"time {numeral(time, 6)}, log snr {numeral(snr)}",
             f"{lead} {numeral(value)} {bounds(low, high)}".strip(),
         ]
-        lines += [f"{name.replace('_', ' ')} {numeral(own[k], 6)}" for name, own in others.items()
-                  if math.isfinite(own[k])]  # fmt: skip
+        lines += [
+            f"{_NAMES.get(name, name)}: {numeral(values[k], 6)}"
+            for name, values in others.items()
+            if math.isfinite(values[k])
+        ]
         texts.append(hover(lines))
     return texts
 
@@ -193,7 +211,7 @@ def exact_curve(x: Sequence[float], rows: pd.DataFrame) -> list[Picture]:
     if not known(exact):
         return []
     style = (EXACT.label, EXACT.colour, EXACT.dash)
-    return [curve(x, exact, style, hover_texts(rows, ("exact", "", ""), EXACT.label))]
+    return [curve(x, exact, style, hover_texts(rows, ("exact", "", ""), f"{EXACT.label}:"))]
 
 
 def image_count(frame: pd.DataFrame) -> str:

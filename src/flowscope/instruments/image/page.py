@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
+import pandas as pd
+
 from flowscope.instruments.image import INSTRUMENT
 from flowscope.instruments.image.config import SMALL_RUN
 from flowscope.instruments.image.information import figures as information
-from flowscope.instruments.image.parity import PARITY
 from flowscope.instruments.image.parity import figures as parity
 from flowscope.instruments.image.rotation import figures as rotation
 from flowscope.instruments.image.step_sizes import figures as step_sizes
@@ -15,8 +16,9 @@ from flowscope.lab.pages import declared_page
 from flowscope.report.appendix import silent_rows
 from flowscope.report.captions import small_note, small_remark
 from flowscope.report.claims import claims_section
+from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fact_list
-from flowscope.report.source import Source
+from flowscope.report.source import Source, words
 from flowscope.report.spec import Fact, Section
 
 __all__ = ["FEW_IMAGES", "PAGE", "image_facts", "silent_images"]
@@ -53,8 +55,33 @@ def _measured(source: Source) -> str:
         "distribution at every time. λ is the amount of noise: 0 for the ODE, 1 for the SDE.</p>"
         "<p>Time is shown as log snr, the logarithm of signal over noise: the noise is at the "
         "left, the image at the right, and at 0 both have the same strength.</p>"
+        f"<p>{html_text(_intervals(source))}</p>"
         f"{small_note(source, FEW_IMAGES)}{fact_list(image_facts(source))}"
     )
+
+
+def _intervals(source: Source) -> str:
+    """How the intervals of all figures were made; no caption repeats it."""
+    draws, resamples = (
+        f" ({number} {what})" if isinstance(number := source.setting(what), int) else ""
+        for what in ("draws", "resamples")
+    )
+    parts = [
+        f"bootstrap over images{resamples} for changes of an observable and for information",
+        f"reflected bootstrap over groups of images{draws} for distances between histograms",
+        "Wilson’s for shares of images",
+        "Student’s for step sizes, path lengths and correlations",
+        *_methods(source, "weak_error_slope", "method", "slopes"),
+        *_methods(source, "rotation", "interval_method", "rotation"),
+    ]
+    return f"All intervals are at the 95\u00a0% level: {'; '.join(parts)}."
+
+
+def _methods(source: Source, table: str, name: str, what: str) -> list[str]:
+    """Methods that a column of a table names, in words; empty where it names none."""
+    frame = source.tables.get(table, pd.DataFrame())
+    methods = ", ".join(word for word in dict.fromkeys(words(frame, name)) if word)
+    return [f"{methods} for {what}"] if methods else []
 
 
 def image_facts(source: Source) -> list[tuple[str, str]]:
@@ -119,7 +146,6 @@ PAGE = declared_page(
     silent=silent_images,
     scripts=("choices.js",),
     figures={name: _FIGURES[name] for name in _ORDER},
-    basis=PARITY.name,
     counted="images",
     symbols={"λ": "amount of noise on the way: 0 for the ODE, 1 for the SDE"},
 )

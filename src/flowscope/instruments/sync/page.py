@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pandas as pd
 
 from flowscope.instruments.sync import INSTRUMENT
-from flowscope.instruments.sync.commitment import ORDER, strip
 from flowscope.instruments.sync.commitment import figures as commitment
+from flowscope.instruments.sync.commitment import strip
 from flowscope.instruments.sync.config import SMALL_RUN
 from flowscope.instruments.sync.internal_gap import figures as internal_gap
 from flowscope.instruments.sync.propagation import figures as propagation
@@ -76,7 +76,18 @@ def _measured(source: Source) -> str:
         "question: A and B stay coupled to the end, and their difference is measured inside the "
         "network, split into directions that are strong at the start (leading modes) and weak at "
         "the start (trailing modes).</p>"
+        f"<p>{_intervals(source)}</p>"
         f"{small_note(source, FEW_PAIRS, ' of replicas')}{fact_list(replica_facts(source))}"
+    )
+
+
+def _intervals(source: Source) -> str:
+    """How the intervals of all figures were made; no caption repeats it."""
+    resamples = source.setting("resamples")
+    many = f" ({resamples} resamples)" if isinstance(resamples, int) else ""
+    return (
+        f"All intervals are at the 95\u00a0% level: bootstrap over pairs{many}; for the internal "
+        "gap, jackknife over the pairs that were measured."
     )
 
 
@@ -133,7 +144,6 @@ PAGE = declared_page(
         **strip.FIGURES,
         **propagation.FIGURES,
     },
-    basis=ORDER.name,
     counted="pairs",
     symbols={"τ": "step at which a pair commits: the midpoint of a fitted sigmoid"},
 )

@@ -18,7 +18,6 @@ from flowscope.instruments.image.axes import (
 )
 from flowscope.records import Unavailable
 from flowscope.report import theme
-from flowscope.report.captions import bootstrapped
 from flowscope.report.figure_html import Caption, shown
 from flowscope.report.listings import numbers
 from flowscope.report.marks import Drawn, Entry, Look
@@ -109,7 +108,9 @@ def information_figure(source: Source) -> Picture:
     clock = clock_of(rows)
     x, blue = clock.at(column(rows, "log_snr")), Look(label="measured", colour=theme.BLUE)
     names = ("entropy", "low", "high")
-    own = line(x, rows, names, blue, hover_texts(rows, names, "H(Y | x)", "exact", "images"))
+    own = line(
+        x, rows, names, blue, hover_texts(rows, names, "H(Y | x), in nats:", "exact", "images")
+    )
     top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
     room = [-0.04 * top, 1.06 * top]
     panels = [
@@ -121,7 +122,7 @@ def information_figure(source: Source) -> Picture:
     ]
     if known(column(rows, "rate")):
         names = ("rate", "rate_low", "rate_high")
-        drawn = line(x, rows, names, blue, hover_texts(rows, names, "gain per unit of log snr"))
+        drawn = line(x, rows, names, blue, hover_texts(rows, names, "decrease per log snr:"))
         panels.append(Panel(title="nats per log snr", traces=drawn, shapes=[level(0.0)], share=0.7))
     window = window_of(rows)
     return stacked(panels, clock.axis(), 260, across=[] if isinstance(window, Unavailable) else [
@@ -167,8 +168,7 @@ def information_caption(source: Source) -> Caption:
         f"below, its decrease per unit of log snr. {said}{beyond}{exact}",
         null="A flat curve: the state has no information about the class, and the rate is 0.",
         against="Against a window: a rate that is spread over all times.",
-        basis=f"{image_count(frame)}; {bootstrapped(source, '', 'images')}; the window is taken "
-        "from the curve, without interval.",
+        basis=f"{image_count(frame)}; the window is taken from the curve, without interval.",
     )
 
 

@@ -36,7 +36,6 @@ __all__ = [
     "STATISTICS",
     "above_null",
     "channel_name",
-    "grouped_intervals",
     "parity_caption",
     "parity_channels",
     "parity_figure",
@@ -109,7 +108,7 @@ def _distance(rows: pd.DataFrame, clock: Clock, name: str) -> list[Picture]:
     ]
     ends = (name, f"{name}_low", f"{name}_high")
     more = (f"{name}_null", f"{name}_null_high", f"{name}_p", "outside", "images")
-    texts = hover_texts(rows, ends, STATISTICS[name], *more)
+    texts = hover_texts(rows, ends, f"{STATISTICS[name]}:", *more)
     own = line(x, rows, ends, Look(label=name, colour=theme.BLUE), texts)
     filled = above_null(rows, name)
     own[-1]["marker"] = {
@@ -138,7 +137,7 @@ def smoothness_figure(source: Source) -> Picture:
             continue
         own = rows.assign(**{part: positive(column(rows, part)) for part in ("size", "low", "high")
                              }) if log else rows  # fmt: skip
-        texts = hover_texts(rows, ("size", "low", "high"), f"{look.label}, step")
+        texts = hover_texts(rows, ("size", "low", "high"), f"{look.label}, size of the step:")
         places = clock.at(column(rows, "log_snr"))
         traces += line(places, own, ("size", "low", "high"), look, texts)
     if not traces:
@@ -217,7 +216,7 @@ def _paths(source: Source) -> str:
         '<p class="source">Variation: sum of the steps. Tortuosity: that sum over the distance '
         "from start to end, 1 for a straight line. Quadratic variation: sum of the squared "
         "steps; expected: what it tends to as the steps become small. In brackets: "
-        "intervals over images.</p>"
+        "intervals.</p>"
     )
 
 
@@ -225,16 +224,6 @@ def smoothness_section(source: Source) -> str:
     """Section of the steps and the lengths of the paths."""
     tables = numbers(source, "smoothness") + numbers(source, "paths")
     return shown(source, "smoothness", FIGURES["image_smoothness"]) + _paths(source) + tables
-
-
-def grouped_intervals(source: Source) -> str:
-    """How intervals of distances between histograms were made."""
-    draws = source.setting("draws")
-    many = f", {draws} draws" if isinstance(draws, int) else ""
-    return f"intervals: 95\u00a0%, reflected bootstrap over groups of images{many}"
-
-
-_STUDENT = "intervals: 95\u00a0%, Student’s, over images"
 
 
 def _values(source: Source) -> str:
@@ -264,7 +253,7 @@ def parity_caption(source: Source) -> Caption:
         "is the distance that different noise alone gives.",
         against="Filled dots above the grey over a range of times. They can also mean that there "
         "are too few steps: the error of each sampler’s steps is part of the distance.",
-        basis=f"{image_count(frame)}; {_values(source)}{cut}{beyond}; {grouped_intervals(source)}.",
+        basis=f"{image_count(frame)}; {_values(source)}{cut}{beyond}.",
     )
 
 
@@ -298,7 +287,7 @@ def smoothness_caption(source: Source) -> Caption:
         "(“expected” in the table below); for the ODE they go to 0.",
         against="A quadratic variation far from the expected value: then the steps are not small, "
         "or the noise does not follow the schedule.",
-        basis=f"{image_count(paths)}; {_STUDENT}.",
+        basis=f"{image_count(paths)}.",
     )
 
 

@@ -47,7 +47,7 @@ def rotation_rows(source: Source) -> pd.DataFrame:
 
 
 def rotation_figure(source: Source) -> Picture:
-    """Share of the score that turns over time with its controls; below, the gradient part."""
+    """Share of the score that rotates, over time, with its controls; below, the gradient part."""
     frame = rotation_rows(source)
     clock = clock_of(frame)
     x = clock.at(column(frame, "log_snr"))
@@ -60,17 +60,17 @@ def rotation_figure(source: Source) -> Picture:
             "y": column(frame, name),
             "marker": {"size": 8, "symbol": symbol, "color": colour,
                        "line": {"width": 1.6, "color": colour}},
-            "hovertext": hover_texts(frame, (name, "", ""), label),
+            "hovertext": hover_texts(frame, (name, "", ""), f"{label}:"),
             "hoverinfo": "text",
         }
         for name, (label, colour, symbol, side) in CONTROLS.items()
     ]  # fmt: skip
     more = ("p_value", "planted_share", "points", "images")
-    texts = hover_texts(frame, ("normalised", "low", "high"), "share that turns", *more)
+    texts = hover_texts(frame, ("normalised", "low", "high"), "share that rotates:", *more)
     ends = (column(frame, "low"), column(frame, "high"))
     look = (theme.BLUE, detected(frame))
     traces.append(whiskers(x, column(frame, "normalised"), ends, look, texts))
-    panels = [Panel(title="R, share that turns", traces=traces, shapes=[level(0.0)])]
+    panels = [Panel(title="R, share that rotates", traces=traces, shapes=[level(0.0)])]
     if known(column(frame, "gradient_error")):
         panels.append(_gradient(frame, x))
     return stacked(panels, clock.axis(), 250)
@@ -80,7 +80,7 @@ def _gradient(frame: pd.DataFrame, x: Sequence[float]) -> Panel:
     names = ("gradient_error", "gradient_error_low", "gradient_error_high")
     value, low, high = (column(frame, name) for name in names)
     clear = [a > 0 or b < 0 for a, b in zip(low, high, strict=True)]
-    texts = hover_texts(frame, names, "gradient part of the error")
+    texts = hover_texts(frame, names, "gradient part of the error:")
     dots = whiskers(x, value, (low, high), (theme.VERMILION, clear), texts)
     dots["marker"]["symbol"] = "square"
     return Panel(title="gradient part", traces=[dots], shapes=[level(0.0)], share=0.75)
@@ -113,7 +113,6 @@ def rotation_caption(source: Source) -> Caption:
         for name in ("rank", "degree", "points")
         if (values := known(column(frame, name)))
     ]
-    methods = [word for word in dict.fromkeys(words(frame, "interval_method")) if word]
     return Caption(
         seen="Share of the energy of the score that rotates, that is, the gradient of no function "
         "(R). It is cross-fitted: noise alone gives 0, and a value may fall below 0. At "
@@ -124,10 +123,9 @@ def rotation_caption(source: Source) -> Caption:
         f"and with rotation planted in it (triangles) the planted share{share}. Where they do not, "
         "do not trust the measurement.",
         against="Against a gradient: dots above the open diamonds by more than their interval.",
-        basis="; ".join([image_count(frame), *parts, *([f"coordinates: {where}"] if where else []),
-                         f"intervals: 95\u00a0%{', ' + ', '.join(methods) if methods else ''}"])
+        basis="; ".join([image_count(frame), *parts, *([f"coordinates: {where}"] if where else [])])
         + ".",
-    )  # fmt: skip
+    )
 
 
 FIGURES: dict[str, Figure] = {

@@ -37,9 +37,9 @@ class Doubling:
     ----------
     steps, size, low, high
         Number of steps, size of the difference to twice as many, and the interval of that size:
-        its lower end is 0 where the interval of the difference holds 0.
+        its lower end is 0 where the interval of the difference contains 0.
     resolved
-        Whether the difference is told from 0.
+        Whether the difference exceeds twice its standard error.
     slope
         Slope on logarithmic axes; NaN where it is not resolved.
     name, look, texts
@@ -75,9 +75,9 @@ def _doubling(rows: pd.DataFrame, fit: pd.DataFrame, place: int) -> Doubling:
     ends = list(zip(column(own, "low"), column(own, "high"), strict=True))
     resolved = [word in ("True", "true", "1", "1.0") for word in words(own, "resolved")]
     texts = [
-        hover([f"{title}, {numeral(k, 6)} against {numeral(2 * k, 6)} steps",
-               f"difference {numeral(difference[j])} {bounds(*ends[j])}".strip(),
-               "told from 0" if resolved[j] else "not told from 0"])
+        hover([f"{title}, from {numeral(k, 6)} to {numeral(2 * k, 6)} steps",
+               f"change: {numeral(difference[j])} {bounds(*ends[j])}".strip(),
+               "differs from 0" if resolved[j] else "not significantly different from 0"])
         for j, k in enumerate(steps)
     ]  # fmt: skip
     slope, said = _slope(fit)

@@ -30,7 +30,7 @@ __all__ = ["uturn_caption", "uturn_figure", "uturn_section", "uturn_strip", "utu
 
 
 def uturn_figure(source: Source) -> Picture:
-    """Share of images that come back as the class they were, and how like their first selves."""
+    """Share of images that return as the same class, and their correlation with the original."""
     frame = source.table("uturn", "log_snr", "same_class")
     rows = ordered(frame, "log_snr")
     clock = clock_of(rows)
@@ -40,7 +40,11 @@ def uturn_figure(source: Source) -> Picture:
     if known(column(rows, "same_class")) or known(column(rows, "exact")):
         more = ("exact", "chance", "steps", "images")
         own = line(
-            x, rows, names, blue, hover_texts(rows, names, "come back as their class", *more)
+            x,
+            rows,
+            names,
+            blue,
+            hover_texts(rows, names, "share that returns as the same class:", *more),
         )
         chance = curve(x, column(rows, "chance"), ("chance", theme.MUTED, "dot"), [],
                        hoverinfo="skip")  # fmt: skip
@@ -49,7 +53,8 @@ def uturn_figure(source: Source) -> Picture:
     if known(column(rows, "correlation")):
         names = ("correlation", "correlation_low", "correlation_high")
         look = Look(label="correlation", colour=theme.VERMILION, symbol="diamond")
-        own = line(x, rows, names, look, hover_texts(rows, names, "correlation", "steps", "images"))
+        said = "correlation of the two images:"
+        own = line(x, rows, names, look, hover_texts(rows, names, said, "steps", "images"))
         apart = column(rows, "correlation_chance")
         other = curve(x, apart, ("other images", theme.MUTED, "dot"), [], hoverinfo="skip")
         panels.append(Panel(title="correlation", traces=[other, *own] if known(apart) else own,
@@ -125,8 +130,7 @@ def uturn_caption(source: Source) -> Caption:
         if read
         else "A correlation of 0 at the right, where almost no noise is added: then denoising "
         "does not undo the noise.",
-        basis=f"{image_count(frame)}; intervals: 95\u00a0%, Wilson’s for shares, Student’s "
-        "for means.",
+        basis=f"{image_count(frame)}.",
     )
 
 

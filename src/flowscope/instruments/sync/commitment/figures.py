@@ -7,7 +7,7 @@ import pandas as pd
 from flowscope.instruments.sync.commitment.curves import agreement_figure, scale_figure
 from flowscope.instruments.sync.series import Series, class_names, rows_of, series_of
 from flowscope.records import Missing
-from flowscope.report.captions import bootstrapped, counted
+from flowscope.report.captions import counted
 from flowscope.report.choosing import choice_data, choice_list, panel_grid, pictures_of
 from flowscope.report.escaping import html_text, shortened
 from flowscope.report.figure_html import Caption, figure, fold, key, part, plot
@@ -246,8 +246,7 @@ def agreement_caption(source: Source) -> Caption:
         "replicas share their noise up to that step, so it shows the effect of shared noise alone.",
         against="Midpoints that do not move with g beyond their intervals: then the coupling does "
         "not affect the time of the decision.",
-        basis=f"{counted(frame, 'pairs')}; {bootstrapped(source, 'R1', 'pairs')}; sigmoids by "
-        "least squares on the median curve.",
+        basis=f"{counted(frame, 'pairs')}; sigmoids by least squares on the median curve.",
     )
 
 
@@ -260,8 +259,8 @@ def scale_caption(source: Source) -> Caption:
         "two unrelated images. Strip below each panel: midpoints with intervals.",
         null="Both scales are decided at the same step: gap 0.",
         against="An interval of the gap (τ fine − τ coarse) that contains 0, or lies below 0.",
-        basis=f"medians over pairs; {counted(frame, 'pairs')}; "
-        f"{bootstrapped(source, 'R1', 'pairs')}, the gap within each resample.",
+        basis=f"medians over pairs; {counted(frame, 'pairs')}; the gap is taken within each "
+        "resample.",
     )
 
 

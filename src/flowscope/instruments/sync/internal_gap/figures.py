@@ -119,8 +119,7 @@ def gap_caption(source: Source) -> Caption:
         f"{_limit(source)}",
         against="Against a gap: a line that stays in the grey. Against a location in depth: all "
         "layers leave the grey equally far.",
-        basis=f"{counted(frame, 'pairs')}{size}; intervals: 95\u00a0%, jackknife over measured "
-        "pairs.",
+        basis=f"{counted(frame, 'pairs')}{size}.",
     )
 
 
