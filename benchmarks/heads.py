@@ -22,7 +22,7 @@ import torch
 
 import flowscope as fs
 from benchmarks.machine import described
-from flowscope.instruments.heads.reading import read_heads
+from flowscope.instruments.heads.geometry.reading import read_heads
 from flowscope.models.prompts import Batch, packaged_texts
 from flowscope.nets import bundled_path
 

@@ -17,9 +17,9 @@ import torch
 from flowscope.flows.sampling import MarginalParity
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import MixtureModel
-from flowscope.instruments.image.paths import Axes, path_runs
+from flowscope.instruments.image.parity.paths import Axes, path_runs
+from flowscope.instruments.image.parity.tables import parity_of
 from flowscope.instruments.image.stage import ImageStage
-from flowscope.instruments.image.tables import parity_of
 from flowscope.records import Manifest, Run, Shards
 
 

@@ -36,6 +36,7 @@ INSTRUMENTS = set(registry.instrument_names())
 LIGHT = {
     "__init__", "claims", "columns", "config", "figures", "findings", "headline", "keys",
     "listings", "names", "page", "result", "schemas", "sections", "statements",
+    "axes", "curves", "doublings", "maps", "series", "strip", "strips",  # what figures are made of
 }  # fmt: skip
 LIGHT_FOLDERS = {"figures"}
 LIGHT_ENDINGS = ("_figure", "_figures")
@@ -211,7 +212,7 @@ def test_instruments_do_not_import_each_other(file):
 
 
 def test_import_of_another_instrument_is_seen():
-    code = "from flowscope.instruments.heads.tables import geometry_table"
+    code = "from flowscope.instruments.heads.geometry.tables import geometry_table"
     assert other_instruments("audit", ast.parse(code)) == ["heads"]
     assert other_instruments("heads", ast.parse(code)) == []
 
@@ -314,7 +315,7 @@ def test_one_loop_runs_tapped_models_and_one_helper_keeps_shards():
         return {str(f) for f in outside if re.search(pattern, (SOURCE / f).read_text("utf-8"))}
 
     taps = users(r"\bTap\(", "tap", "probes", "levers")
-    assert taps == {"models/doctor.py", "instruments/sync/mode_reading.py"}
+    assert taps == {"models/doctor.py", "instruments/sync/internal_gap/mode_reading.py"}
     assert users(r"\b(find_shard|write_shard|read_shard|shard_done)\(", "records") == set()
 
 
@@ -323,6 +324,22 @@ def test_folders_of_the_product_stay_small(package):
     folders = [SOURCE / package, *(p for p in (SOURCE / package).rglob("*") if p.is_dir())]
     counts = {str(f.relative_to(SOURCE)): len(list(f.glob("*.py"))) for f in folders}
     assert {name: n for name, n in counts.items() if n > MOST_FILES} == {}
+
+
+def _stages(one):
+    studies = (one.study(reference) for reference in one.studies)
+    return (*one.stages, *(stage for study in studies for stage in study.stages))
+
+
+@pytest.mark.parametrize("name", sorted(INSTRUMENTS))
+def test_a_diagnostic_has_its_folder(name):
+    """A stage is declared beside the file that measures it and the file that judges it."""
+    for stage in _stages(registry.instrument(name)):
+        folder = SOURCE.joinpath(*stage.home.split(".")[1:])
+        for reference in filter(None, (stage.measure, stage.judge, stage.probes)):
+            module = reference.rpartition(".")[0]
+            assert (folder / f"{module}.py").is_file(), (stage.name, reference)
+        assert not stage.judge or stage.judge.startswith("judge."), stage.name
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import numpy as np
 import ot
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.optimize import minimize
 from tests import oracles
 from torch.testing import assert_close

@@ -10,7 +10,7 @@ from tests.instruments.prompts import TEXTS
 
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import resampled_counts
-from flowscope.instruments.heads.dials import Dial, dial_table
+from flowscope.instruments.heads.dials.turning import Dial, dial_table
 from flowscope.levers import geometry_attention
 from flowscope.models.loading import load
 from flowscope.models.prompts import Prompts, packaged_texts, prompts_of
@@ -164,8 +164,12 @@ def test_models_without_a_loss_say_so(tokenizer):
 
 def test_a_batch_is_made_smaller_where_its_logits_would_not_fit(monkeypatch):
     told = []
-    monkeypatch.setattr("flowscope.instruments.heads.dials._LOGITS_HELD", 2 * 12 * models.VOCAB)
-    monkeypatch.setattr("flowscope.instruments.heads.dials._LOGITS_AT_ONCE", 3 * models.VOCAB)
+    monkeypatch.setattr(
+        "flowscope.instruments.heads.dials.turning._LOGITS_HELD", 2 * 12 * models.VOCAB
+    )
+    monkeypatch.setattr(
+        "flowscope.instruments.heads.dials.turning._LOGITS_AT_ONCE", 3 * models.VOCAB
+    )
     loaded = load(models.llama()[0])
     small = dial_table(loaded, prompts(), [], counts(), batch=64, advance=told.append)
     assert told == [2, 2]

@@ -22,16 +22,17 @@ from tests.instruments.heads.synthetic_geometry import (
 from tests.report.test_page import PNG, Structure
 
 from flowscope.instruments.audit.page import PAGE as AUDIT
-from flowscope.instruments.heads.figures.map_figures import (
+from flowscope.instruments.heads.dials.figures import (
     MOST_DIALS,
-    colour_limits,
-    crossed,
     dial_axis,
+    dial_listing,
     dial_place,
     dials,
-    geometry_data,
 )
-from flowscope.instruments.heads.figures.portrait import (
+from flowscope.instruments.heads.geometry.figures import TOP, furthest
+from flowscope.instruments.heads.geometry.maps import colour_limits, crossed, geometry_data
+from flowscope.instruments.heads.page import PAGE
+from flowscope.instruments.heads.portrait.figures import (
     ARROWS,
     MOST_ENTRIES,
     MOST_TOKENS,
@@ -39,8 +40,6 @@ from flowscope.instruments.heads.figures.portrait import (
     portrait_data,
     token_labels,
 )
-from flowscope.instruments.heads.figures.tables import TOP, dial_listing, furthest
-from flowscope.instruments.heads.page import PAGE
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
 from flowscope.report.canvas import png

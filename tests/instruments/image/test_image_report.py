@@ -34,34 +34,27 @@ from tests.instruments.image.synthetic_image import (
 from tests.report.test_page import PNG, Structure
 
 from flowscope.instruments.audit.page import PAGE as AUDIT
-from flowscope.instruments.image.figures.axes import clock_of
-from flowscope.instruments.image.figures.captions import (
-    family_caption,
+from flowscope.instruments.image.axes import clock_of
+from flowscope.instruments.image.information.figures import (
     information_caption,
-    parity_caption,
-)
-from flowscope.instruments.image.figures.order_figures import (
-    doublings,
-    family_figure,
-    weak_error_figure,
-)
-from flowscope.instruments.image.figures.strips import channels_shown, sample_strip, uturn_strip
-from flowscope.instruments.image.figures.tables import (
-    paths_listing,
-    silent_images,
-    window_of,
-    winners,
-)
-from flowscope.instruments.image.figures.time_figures import (
-    above_null,
     information_figure,
+    window_of,
+)
+from flowscope.instruments.image.page import PAGE, silent_images
+from flowscope.instruments.image.parity.figures import (
+    above_null,
+    parity_caption,
     parity_channels,
     parity_figure,
-    rotation_figure,
+    paths_listing,
+    sample_strip,
     smoothness_figure,
-    uturn_figure,
 )
-from flowscope.instruments.image.page import PAGE
+from flowscope.instruments.image.rotation.figures import rotation_figure
+from flowscope.instruments.image.step_sizes.doublings import doublings, weak_error_figure
+from flowscope.instruments.image.step_sizes.figures import family_caption, family_figure, winners
+from flowscope.instruments.image.strips import channels_shown
+from flowscope.instruments.image.uturn.figures import uturn_figure, uturn_strip
 from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
@@ -543,3 +536,18 @@ def test_pictures_are_written_beside_the_page_the_same_every_time(tmp_path):
     (run.folder / "tables" / "family.csv").unlink()
     render(run, PAGE)
     assert not (run.folder / "figures" / "image_family.png").exists()
+
+
+def test_methods_of_intervals_are_said_once(page):
+    said = re.sub(r"<script.*?</script>|<[^>]+>", "", page, flags=re.S)
+    for method in ("reflected bootstrap", "Wilson’s", "Student’s", "bootstrap over images"):
+        assert said.count(method) == 1, method
+    assert "where a caption says nothing else" not in said
+
+
+def test_hover_texts_use_words_of_the_page_instead_of_column_names(source):
+    texts = " ".join(t for trace in parity_figure(source, "all")["data"]
+                     for t in trace.get("hovertext", []))  # fmt: skip
+    assert "line of the null: " in texts
+    assert "null high" not in texts
+    assert "total variation: " in texts

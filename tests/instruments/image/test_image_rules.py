@@ -5,7 +5,9 @@ import math
 import pandas as pd
 import pytest
 
-from flowscope.instruments.image.rules import judge_gradient, judge_order, judge_parity
+from flowscope.instruments.image.parity.judge import judge_parity
+from flowscope.instruments.image.rotation.judge import judge_gradient
+from flowscope.instruments.image.step_sizes.judge import judge_order
 from flowscope.lab import Claim
 from flowscope.records import Interval, Unavailable
 

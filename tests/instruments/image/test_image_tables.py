@@ -7,12 +7,18 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from flowscope.instruments.image.classes import Turns, _correlations, _unit, _unrelated
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import MixtureModel
-from flowscope.instruments.image.paths import PathRuns, principal_axes_of, rotation_windows
+from flowscope.instruments.image.parity.paths import PathRuns, principal_axes_of, rotation_windows
+from flowscope.instruments.image.parity.tables import path_tables
 from flowscope.instruments.image.stage import half_width, merged_groups
-from flowscope.instruments.image.tables import path_tables, uturn_table
+from flowscope.instruments.image.uturn.measure import (
+    Turns,
+    _correlations,
+    _unit,
+    _unrelated,
+    uturn_table,
+)
 
 
 def turns(before, after, correlation):

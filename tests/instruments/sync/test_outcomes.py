@@ -10,15 +10,10 @@ import torch
 from tests.models.synthetic_pipelines import dit, gaussian_denoiser, pooled
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.commitment.outcomes import Outcomes, intervention_steps, strip
 from flowscope.instruments.sync.config import SyncConfig
-from flowscope.instruments.sync.mode_reading import ModeReading, kept_steps
-from flowscope.instruments.sync.outcomes import (
-    Outcomes,
-    intervention_steps,
-    pair_sampler,
-    pair_seeds,
-    strip,
-)
+from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading, kept_steps
+from flowscope.instruments.sync.pair_sampling import pair_sampler, pair_seeds
 from flowscope.levers import couple
 from flowscope.models.denoiser import denoiser_of
 from flowscope.models.loading import load

@@ -11,17 +11,17 @@ from numpy.testing import assert_allclose
 from scipy.special import ndtri
 from tests import networks as models
 
-import flowscope.instruments.sync.propagation as stage
+import flowscope.instruments.sync.propagation.response as stage
 from flowscope.instruments.sync.config import SyncConfig
-from flowscope.instruments.sync.mode_reading import ModeReading
-from flowscope.instruments.sync.outcomes import pair_sampler
-from flowscope.instruments.sync.propagation import (
+from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading
+from flowscope.instruments.sync.pair_sampling import pair_sampler
+from flowscope.instruments.sync.propagation.response import (
     Propagation,
     finite_response,
     odd_response,
     propagation_steps,
 )
-from flowscope.instruments.sync.propagation_tables import (
+from flowscope.instruments.sync.propagation.tables import (
     StepResponse,
     _turn,
     assumption_table,

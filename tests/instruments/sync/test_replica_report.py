@@ -29,31 +29,31 @@ from tests.report.test_page import PNG, Structure
 
 from flowscope.instruments.audit.page import PAGE as AUDIT
 from flowscope.instruments.heads.page import PAGE as HEADS
-from flowscope.instruments.sync.figures.agreement_figures import (
+from flowscope.instruments.sync.commitment.curves import (
     agreement_curves,
     agreement_figure,
     scale_figure,
     smooth_fit,
 )
-from flowscope.instruments.sync.figures.captions import gap_caption, mode_caption
-from flowscope.instruments.sync.figures.depth_figures import (
+from flowscope.instruments.sync.commitment.figures import commitment_listing
+from flowscope.instruments.sync.commitment.strip import paired_samples
+from flowscope.instruments.sync.internal_gap.curves import (
     beyond_null,
     energy_figure,
     gap_figure,
     gap_panel,
     gap_range,
+)
+from flowscope.instruments.sync.internal_gap.figures import gap_caption
+from flowscope.instruments.sync.page import PAGE, silent_replicas
+from flowscope.instruments.sync.propagation.figures import (
+    mode_caption,
     mode_figure,
     propagation_choices,
     propagation_figure,
 )
-from flowscope.instruments.sync.figures.series import rows_of, series_of
-from flowscope.instruments.sync.figures.strip import paired_samples
-from flowscope.instruments.sync.figures.tables import (
-    commitment_listing,
-    replica_claims,
-    silent_replicas,
-)
-from flowscope.instruments.sync.page import PAGE
+from flowscope.instruments.sync.series import rows_of, series_of
+from flowscope.instruments.sync.synchronization_gap.figures import replica_claims
 from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
@@ -297,7 +297,7 @@ def test_captions_say_null_contrary_basis_and_the_smallest_detectable_gap(source
     assert figures == 7
     for lead in ("Null.", "Would count against it.", "Basis."):
         assert page.count(f"<strong>{lead}</strong>") == figures
-    assert "95\u00a0%, bootstrap over pairs, 1000 resamples" in page
+    assert "95\u00a0% level: bootstrap over pairs (1000 resamples)" in page
 
 
 def test_energies_of_every_layer_can_be_chosen_and_one_near_the_end_is_shown(source, page):
@@ -561,3 +561,9 @@ def test_a_part_that_abstained_as_a_whole_says_why(tmp_path, name):
     run = write_replicas(tmp_path / "run", without=("agreement", "internal_gap"), **SMALL)
     run.write_measurements([Measurement.abstained(name, "the <reason>")])
     assert "Not shown: the &lt;reason&gt;." in report_html(run, PAGE)
+
+
+def test_methods_of_intervals_are_said_once(page):
+    said = re.sub(r"<script.*?</script>|<[^>]+>", "", page, flags=re.S)
+    assert said.count("bootstrap over pairs") == said.count("jackknife") == 1
+    assert "where a caption says nothing else" not in said

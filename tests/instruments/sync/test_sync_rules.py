@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flowscope.instruments.sync.rules import judge_commitment_order, judge_internal_gap
+from flowscope.instruments.sync.commitment.judge import judge_commitment_order
+from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
+from flowscope.instruments.sync.internal_gap.tables import familywise
 from flowscope.instruments.sync.synchronization_gap.ranks import layerwise_rank_correlation
-from flowscope.instruments.sync.tables import familywise
 from flowscope.lab import Claim
 from flowscope.records import Measurement
 from flowscope.replica import ExchangeNull, exchange_null

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from flowscope.instruments.sync.claims import GAP, ORDER
-from flowscope.instruments.sync.rules import judge_commitment_order, judge_internal_gap
+from flowscope.instruments.sync.commitment import ORDER
+from flowscope.instruments.sync.commitment.judge import judge_commitment_order
+from flowscope.instruments.sync.internal_gap import GAP
+from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
 from flowscope.instruments.sync.synchronization_gap.statements import sync_statement_table
 from flowscope.lab.claim import CLAIMS_TABLE
 from flowscope.records import Manifest, Run, Unavailable

@@ -5,17 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from flowscope.instruments.sync.config import SyncConfig
-from flowscope.instruments.sync.outcomes import Curve
-from flowscope.instruments.sync.tables import (
+from flowscope.instruments.sync.commitment.outcomes import Curve
+from flowscope.instruments.sync.commitment.tables import (
     agreement_table,
     commitment_table,
     commitment_times,
     effect_table,
-    energy_table,
     gap_table,
-    internal_gap_table,
 )
+from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.internal_gap.tables import energy_table, internal_gap_table
 from flowscope.replica import commitment_time
 
 

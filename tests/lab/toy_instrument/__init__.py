@@ -13,11 +13,11 @@ COLUMNS = (
 )
 ROUNDS = Table(purpose="the share of heads in each round", keys=("round",), columns=COLUMNS)
 STAGE = Stage(
-    name="rounds", home=__name__, measure="measuring.rounds", judge="judge.fairness",
+    name="rounds", home=__name__, measure="measure.rounds", judge="judge.fairness",
     claims=(FAIR,), settings=("throws", "seed"), tables={"rounds": ROUNDS},
 )  # fmt: skip
 INSTRUMENT = Instrument(
-    name="toy", home=__name__, config=ToyConfig, prepare="measuring.prepare", stages=(STAGE,),
+    name="toy", home=__name__, config=ToyConfig, prepare="measure.prepare", stages=(STAGE,),
     result="page.Toy", page="page.PAGE", headline="page.show", main_table="rounds",
     identity=("heads", "throws", "seed"), studies=("fair_coins.STUDY",),
 )  # fmt: skip

@@ -1,13 +1,10 @@
 """``flowscope heads``: the Markov geometry of every attention head."""
 
-from flowscope.instruments.heads import schemas
-from flowscope.instruments.heads.claims import DIRECTED, TRAINED
+from flowscope.instruments.heads import dials, geometry, portrait
 from flowscope.instruments.heads.config import HeadsConfig
-from flowscope.lab.instrument import Argument, Instrument, Stage
+from flowscope.lab.instrument import Argument, Instrument
 
 __all__ = ["INSTRUMENT"]
-
-_CHAIN = ("batch", "chain", "damping")
 
 INSTRUMENT = Instrument(
     name="heads",
@@ -19,7 +16,7 @@ INSTRUMENT = Instrument(
     headline="headline.show",
     main_table="geometry",
     arrays=("portrait",),
-    identity=_CHAIN,
+    identity=geometry.STAGE.settings,
     studies=("diffusion_attention.STUDY",),
     arguments=(
         Argument(
@@ -43,27 +40,5 @@ INSTRUMENT = Instrument(
         ),
         Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
     ),
-    stages=(
-        Stage(
-            name="heads",
-            home=__name__,
-            measure="measuring.geometry",
-            judge="judge.irreversibility",
-            claims=(TRAINED, DIRECTED),
-            settings=_CHAIN,
-            tables=schemas.HEADS,
-        ),
-        Stage(
-            name="portrait",
-            home=__name__,
-            measure="measuring.sentence_portrait",
-            tables=schemas.PORTRAIT,
-        ),
-        Stage(
-            name="dials",
-            home=__name__,
-            measure="measuring.turned_dials",
-            tables=schemas.DIALS,
-        ),
-    ),
+    stages=(geometry.STAGE, portrait.STAGE, dials.STAGE),
 )

@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from flowscope.instruments.heads import INSTRUMENT
-from flowscope.instruments.heads.claims import TRAINED
-from flowscope.instruments.heads.figures.sections import (
-    FIGURES,
-    geometry_sections,
-    identities_section,
-)
-from flowscope.instruments.heads.figures.tables import label_counts, silent_heads
+from flowscope.instruments.heads.dials import figures as dials
+from flowscope.instruments.heads.diffusion_attention.figures import identities_section
+from flowscope.instruments.heads.geometry import TRAINED
+from flowscope.instruments.heads.geometry import figures as geometry
+from flowscope.instruments.heads.portrait.figures import viewer_section
 from flowscope.lab.pages import declared_page
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import count, numeral
@@ -18,6 +16,16 @@ from flowscope.report.source import Source, column
 from flowscope.report.spec import Fact, Section
 
 __all__ = ["PAGE"]
+
+
+def _sections(source: Source) -> list[Section]:
+    """Sections of the page of a run of the heads, in order."""
+    return [
+        ("irreversibility", "How irreversible is each head?", geometry.irreversibility_section),
+        ("head", "Inspect a head", viewer_section),
+        ("furthest", geometry.furthest_heading(source), geometry.furthest_section),
+        ("dials", "What the dials do", dials.dials_section),
+    ]
 
 
 def _opening(source: Source) -> list[Section]:
@@ -46,7 +54,7 @@ def _facts(source: Source) -> list[Fact]:
 
 def _remark(source: Source) -> str:
     """How many heads carry each label."""
-    labels = label_counts(source)
+    labels = geometry.label_counts(source)
     if not labels:
         return ""
     shown = ", ".join(f"{label} {number}" for label, number in labels.items())
@@ -56,13 +64,13 @@ def _remark(source: Source) -> str:
 PAGE = declared_page(
     INSTRUMENT,
     kind="heads",
-    sections=geometry_sections,
+    sections=_sections,
     opening=_opening,
     facts=_facts,
     remark=_remark,
-    silent=silent_heads,
+    silent=geometry.silent_heads,
     scripts=("head_map.js", "portrait.js"),
-    figures=FIGURES,
+    figures={**geometry.FIGURES, **dials.FIGURES},
     basis=TRAINED.name,
     counted="prompts",
 )

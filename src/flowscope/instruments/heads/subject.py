@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowscope.instruments.heads.config import HeadsConfig
-from flowscope.lab.bench import Subject
+from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
 from flowscope.models.material import Material, material_of
 from flowscope.models.preparation import loaded_model
 from flowscope.models.twin import refuse_broken_weights
 
-__all__ = ["HeadsSubject", "prepare"]
+__all__ = ["HeadsBench", "HeadsSubject", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,3 +50,6 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
         },
         hashes={"tokens": material.data_hash, "texts": material.text_hash},
     )
+
+
+HeadsBench = Bench[HeadsSubject, HeadsConfig]

@@ -1,24 +1,10 @@
 """``flowscope image``: the probability flow of a diffusion model beside its SDE, and its score."""
 
-from flowscope.instruments.image import schemas
-from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
+from flowscope.instruments.image import information, parity, prediction, rotation, step_sizes, uturn
 from flowscope.instruments.image.config import ImageConfig
-from flowscope.lab.instrument import Argument, Instrument, Stage
+from flowscope.lab.instrument import Argument, Instrument
 
 __all__ = ["INSTRUMENT"]
-
-_SAMPLES = ("seed", "batch", "integrator", "guidance", "bins")
-_FAMILY = (*_SAMPLES, "family_images", "doubling", "lams")
-_PATHS = (
-    *_FAMILY,
-    "images",
-    "steps",
-    "rank",
-    "rotation_times",
-    "rotation_images",
-    "information_images",
-    "uturn_images",
-)
 
 INSTRUMENT = Instrument(
     name="image",
@@ -30,7 +16,7 @@ INSTRUMENT = Instrument(
     headline="headline.show",
     main_table="parity",
     arrays=("samples", "uturn_strip"),
-    identity=(*_PATHS, "uturn_times"),
+    identity=uturn.STAGE.settings,
     studies=("track_i.STUDY",),
     arguments=(
         Argument(
@@ -62,51 +48,11 @@ INSTRUMENT = Instrument(
         ),
     ),
     stages=(
-        Stage(name="prediction", home=__name__, measure="measuring.prediction"),
-        Stage(
-            name="step sizes",
-            home=__name__,
-            measure="measuring.family",
-            judge="judge.order",
-            claims=(ORDER,),
-            uses=("prediction",),
-            settings=_FAMILY,
-            tables=schemas.STEP_SIZES,
-        ),
-        Stage(
-            name="parity",
-            home=__name__,
-            measure="measuring.paths",
-            judge="judge.parity",
-            claims=(PARITY,),
-            uses=("step sizes",),
-            settings=_PATHS,
-            tables=schemas.PARITY,
-        ),
-        Stage(
-            name="rotation",
-            home=__name__,
-            measure="measuring.rotation",
-            judge="judge.gradient",
-            claims=(GRADIENT,),
-            uses=("parity",),
-            tables=schemas.ROTATION,
-        ),
-        Stage(
-            name="information",
-            home=__name__,
-            measure="measuring.information",
-            uses=("parity",),
-            settings=_PATHS,
-            tables=schemas.INFORMATION,
-        ),
-        Stage(
-            name="uturn",
-            home=__name__,
-            measure="measuring.uturn",
-            uses=("parity",),
-            settings=(*_PATHS, "uturn_times"),
-            tables=schemas.UTURN,
-        ),
+        prediction.STAGE,
+        step_sizes.STAGE,
+        parity.STAGE,
+        rotation.STAGE,
+        information.STAGE,
+        uturn.STAGE,
     ),
 )

@@ -1,10 +1,13 @@
 """Settings of the comparison of a probability flow with its SDE."""
 
+from __future__ import annotations
+
 from typing import Literal
 
 from flowscope.lab.config import Config, setting, shared_setting
 
-__all__ = ["SMALL_RUN", "ImageConfig"]
+__all__ = ["GUIDED", "SMALL_RUN", "ImageConfig"]
+
 
 SMALL_RUN = 512
 """Images below which a run is called small: its intervals are wide."""
@@ -89,3 +92,9 @@ class ImageConfig(Config):
     dtype: str | None = shared_setting("dtype")
     revision: str | None = shared_setting("revision")
     trust_remote_code: bool = shared_setting("trust_remote_code")
+
+
+GUIDED = (
+    "with guidance the field is not the score of any distribution: ODE and SDE may differ, and the "
+    "field need not be a gradient"
+)

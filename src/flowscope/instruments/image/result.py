@@ -6,11 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from flowscope.instruments.image.names import DECIDING, PREDICTION
+from flowscope.instruments.image.prediction import PREDICTION
+from flowscope.instruments.image.step_sizes import DECIDING
 from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Unavailable
 
 __all__ = ["Image"]
+
 
 _NOISE_LIKE = 0.5
 

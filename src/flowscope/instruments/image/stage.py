@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.instruments.image.config import ImageConfig
@@ -16,7 +18,8 @@ from flowscope.lab.bench import seeded_generator
 from flowscope.models.readers import Reader
 from flowscope.records import Shards, Unavailable
 
-__all__ = ["GROUPS", "ImageStage", "half_width", "merged_groups"]
+__all__ = ["GROUPS", "ImageStage", "half_width", "merged_groups", "noised_states", "states_of"]
+
 
 GROUPS = 256
 """Most groups of images that histograms are kept for, as the units of resampling."""
@@ -105,3 +108,16 @@ def merged_groups(counts: Tensor, each: int) -> np.ndarray:
     """Counts ``[n, c, bins]`` of images summed over groups of so many, the last may be smaller."""
     parts = torch.split(counts, each)
     return torch.stack([part.sum(0) for part in parts]).to(torch.int32).cpu().numpy()
+
+
+def states_of(model: ImageModel, finals: NDArray[np.float32]) -> Tensor:
+    """Finished images as states of the model, of its dtype and on its device."""
+    first = model.start(1, torch.Generator().manual_seed(0))  # for its dtype and device
+    return torch.from_numpy(np.array(finals)).to(first)
+
+
+def noised_states(model: ImageModel, x: Tensor, time: int, generator: torch.Generator) -> Tensor:
+    """States at time 0 brought to another time."""
+    share = model.levels[time] / model.levels[0]
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    return math.sqrt(share) * x + math.sqrt(1 - share) * noise

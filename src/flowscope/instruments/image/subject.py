@@ -15,7 +15,7 @@ import torch
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel, LearnedModel, MixtureModel
-from flowscope.lab.bench import Subject
+from flowscope.lab.bench import Bench, Subject
 from flowscope.models.denoiser import denoiser_of, image_shape
 from flowscope.models.denoiser_loading import loaded_denoiser
 from flowscope.models.denoiser_marks import denoiser_marks
@@ -24,9 +24,12 @@ from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable, library_versions
 
-__all__ = ["ImageSubject", "prepare"]
+__all__ = ["ImageBench", "ImageSubject", "prepare"]
+
 
 _VALUES_PER_BIN = 10
+
+
 _MIXTURE = {
     "images": 4096,
     "family_images": 2048,
@@ -171,3 +174,6 @@ def _refuse_sizes(config: ImageConfig, model: ImageModel) -> None:
                 f"{name} takes up to {steps} steps; the schedule has {last + 1} times, so that "
                 f"{last} steps are the most."
             )
+
+
+ImageBench = Bench[ImageSubject, ImageConfig]

@@ -1,16 +1,10 @@
 """``flowscope sync``: when two coupled generations of a diffusion model commit to one outcome."""
 
-from flowscope.instruments.sync import schemas
-from flowscope.instruments.sync.claims import GAP, ORDER
+from flowscope.instruments.sync import commitment, internal_gap, propagation
 from flowscope.instruments.sync.config import SyncConfig
-from flowscope.lab.instrument import Argument, Instrument, Stage
+from flowscope.lab.instrument import Argument, Instrument
 
 __all__ = ["INSTRUMENT"]
-
-# Couplings, classes, bands and steps are in the names of shards, so that a wider sweep reuses those
-# of a narrower one. The interventions are not: one walk serves all of them.
-_PAIRS = ("seed", "pairs", "steps", "sigma", "eta", "guidance", "coarse", "batch", "interventions")
-_MODES = ("seed", "pairs", "steps", "mode_sigma", "guidance")
 
 INSTRUMENT = Instrument(
     name="sync",
@@ -22,7 +16,7 @@ INSTRUMENT = Instrument(
     headline="headline.show",
     main_table="commitment",
     arrays=("strip",),
-    identity=(*_PAIRS, "mode_sigma"),
+    identity=(*commitment.STAGE.settings, "mode_sigma"),
     studies=("synchronization_gap.STUDY",),
     arguments=(
         Argument(
@@ -52,33 +46,5 @@ INSTRUMENT = Instrument(
             default=(),
         ),
     ),
-    stages=(
-        Stage(
-            name="commitment",
-            home=__name__,
-            measure="measuring.commitment",
-            judge="judge.commitment_order",
-            claims=(ORDER,),
-            settings=_PAIRS,
-            tables=schemas.COMMITMENT,
-        ),
-        Stage(
-            name="internal gap",
-            home=__name__,
-            measure="measuring.modes",
-            judge="judge.internal_gap",
-            claims=(GAP,),
-            uses=("commitment",),
-            settings=_MODES,
-            tables=schemas.INTERNAL_GAP,
-        ),
-        Stage(
-            name="propagation",
-            home=__name__,
-            measure="measuring.propagation",
-            uses=("internal gap",),
-            settings=_MODES,
-            tables=schemas.PROPAGATION,
-        ),
-    ),
+    stages=(commitment.STAGE, internal_gap.STAGE, propagation.STAGE),
 )

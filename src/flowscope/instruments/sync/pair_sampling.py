@@ -19,15 +19,18 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.config import SyncConfig
 from flowscope.levers import couple
 from flowscope.models.denoiser import Clock, Denoiser
 
-__all__ = ["PairNoise", "PairSampler", "replica_correlation"]
+__all__ = ["PairNoise", "PairSampler", "pair_sampler", "pair_seeds", "replica_correlation"]
+
 
 _LOOKED_AT = 10  # steps between looks for NaN on a device
 
@@ -239,3 +242,33 @@ class PairSampler:
             f"{len(self.clock)} (g = {g:g}). Use a wider dtype (--dtype float32), less guidance, "
             "or check that the schedule is the model's own."
         )
+
+
+def pair_seeds(config: SyncConfig, label: int) -> list[int]:
+    """Seed of each pair; other classes have other pairs."""
+    start = np.random.SeedSequence([config.seed, label]).generate_state(config.pairs, np.uint64)
+    return [int(seed >> np.uint64(1)) for seed in start]
+
+
+def pair_sampler(
+    denoiser: Denoiser,
+    config: SyncConfig,
+    label: int,
+    *,
+    eta: float,
+    rows: slice = slice(None),
+) -> tuple[PairSampler, PairNoise]:
+    """The sampler and the noise of some pairs of a class, in one batch."""
+    seeds = pair_seeds(config, label)[rows]
+    labels = None
+    if denoiser.classes:
+        labels = torch.full((2 * len(seeds),), label, device=denoiser.device)
+    sampler = PairSampler(
+        denoiser=denoiser,
+        clock=denoiser.clock(config.steps),
+        labels=labels,
+        eta=eta,
+        guidance=config.guidance,
+    )
+    noise = PairNoise(seeds, shape=denoiser.shape, steps=config.steps, device=denoiser.device)
+    return sampler, noise

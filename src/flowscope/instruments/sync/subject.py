@@ -9,7 +9,7 @@ from typing import Any
 
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.config import SyncConfig
-from flowscope.lab.bench import Subject
+from flowscope.lab.bench import Bench, Subject
 from flowscope.models.denoiser import Denoiser, denoiser_of, image_shape
 from flowscope.models.denoiser_loading import loaded_denoiser
 from flowscope.models.denoiser_marks import denoiser_marks
@@ -18,7 +18,7 @@ from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable
 
-__all__ = ["SyncSubject", "prepare"]
+__all__ = ["SyncBench", "SyncSubject", "prepare"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,3 +106,6 @@ def _refuse_labels(config: SyncConfig, denoiser: Denoiser) -> None:
             f"labels must lie between 0 and {known - 1} ({denoiser.classes[0]} … "
             f"{denoiser.classes[-1]}); got {wrong[0]}."
         )
+
+
+SyncBench = Bench[SyncSubject, SyncConfig]

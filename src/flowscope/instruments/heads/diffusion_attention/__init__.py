@@ -32,6 +32,6 @@ STUDY = Study(
     reading="heads",
     settings="study.yaml",
     statements="statements.regime_statement_table",
-    stages=(Stage(name="identities", home=__name__, measure="measuring.identities"),),
+    stages=(Stage(name="identities", home=__name__, measure="measure.identities"),),
     tables=schemas.TABLES,
 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from flowscope.instruments.heads.claims import DIRECTED, TRAINED
+from flowscope.instruments.heads.geometry import DIRECTED, TRAINED
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
     Agreement,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from flowscope.instruments.image.claims import GRADIENT, ORDER, PARITY
-from flowscope.instruments.image.names import DECIDING
+from flowscope.instruments.image.parity import PARITY
+from flowscope.instruments.image.rotation import GRADIENT
+from flowscope.instruments.image.step_sizes import DECIDING, ORDER
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
     Agreement,

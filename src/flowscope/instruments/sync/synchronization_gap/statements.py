@@ -11,7 +11,8 @@ import math
 
 import pandas as pd
 
-from flowscope.instruments.sync.claims import GAP, ORDER
+from flowscope.instruments.sync.commitment import ORDER
+from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.synchronization_gap.ranks import (
     FEWEST_MODES,
     layerwise_rank_correlation,
@@ -29,11 +30,14 @@ from flowscope.records import Run
 
 __all__ = ["sync_statement_table"]
 
+
 _TOLD = {0.1: 63.6, 0.3: 48.0, 0.5: 46.3, 0.7: 45.6, 0.9: 45.0, 1.0: 44.2}
 """Table 1 of the source: speciation step of 100 by coupling."""
 
+
 _LATE = 5 / 28
 """Share of the layers in which the source sees its gap."""
+
 
 _LEVEL = 0.05
 

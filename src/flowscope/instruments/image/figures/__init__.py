@@ -1,3 +1,0 @@
-"""How a run of ``flowscope image`` is drawn and worded."""
-
-__all__ = ()

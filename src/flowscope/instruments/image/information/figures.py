@@ -1,0 +1,184 @@
+"""What a state knows of its class, over time."""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from flowscope.instruments.image.axes import (
+    Panel,
+    clock_of,
+    exact_curve,
+    exact_entry,
+    hover_texts,
+    image_count,
+    line,
+    stacked,
+)
+from flowscope.records import Unavailable
+from flowscope.report import theme
+from flowscope.report.figure_html import Caption, shown
+from flowscope.report.listings import numbers
+from flowscope.report.marks import Drawn, Entry, Look
+from flowscope.report.numerals import numeral
+from flowscope.report.rows import known, ordered
+from flowscope.report.source import Source, column
+from flowscope.report.spec import Figure
+from flowscope.report.theme import Picture
+from flowscope.report.traces import level
+
+__all__ = [
+    "Window",
+    "information_caption",
+    "information_figure",
+    "information_section",
+    "overdrawn",
+    "window_of",
+]
+
+
+_LEAST, _MOST = 0.1, 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Where most of the information about the class is gained.
+
+    Attributes
+    ----------
+    first, last
+        Log snr at which 10 % and 90 % of it are there.
+    began, ended
+        The model's own time there.
+    gained
+        All that is gained, in nats.
+    """
+
+    first: float
+    last: float
+    began: float
+    ended: float
+    gained: float
+
+
+def window_of(frame: pd.DataFrame) -> Window | Unavailable:
+    """Window of the table ``information``: from 10 % to 90 % of what is gained, interpolated."""
+    own = ordered(frame, "log_snr")
+    names = ("log_snr", "entropy", "time", "low", "high")
+    rows = zip(*(column(own, name) for name in names), strict=True)
+    kept = [row for row in rows if math.isfinite(row[0]) and math.isfinite(row[1])]
+    if len(kept) < 2:
+        return Unavailable("the entropy is known at fewer than two times")
+    # An entropy below 0 is more than there is to know: an error of the two predictions.
+    start, gained = kept[0][1], kept[0][1] - max(0.0, kept[-1][1])
+    least, most = kept[0][3], kept[-1][4]
+    if not gained > 0 or least <= most:
+        return Unavailable("the entropy does not fall by more than its interval")
+    shares = [(start - entropy) / gained for _, entropy, *_ in kept]
+    ends = [_crossing(kept, shares, share) for share in (_LEAST, _MOST)]
+    (first, began), (last, ended) = ends
+    return Window(first=first, last=last, began=began, ended=ended, gained=gained)
+
+
+def overdrawn(frame: pd.DataFrame) -> float | None:
+    """Log snr from which on the entropy lies below 0, its interval too; None if it does not."""
+    own = ordered(frame, "log_snr")
+    below = [high < 0 for high in column(own, "high")]
+    at = column(own, "log_snr")
+    return at[below.index(True)] if any(below) else None
+
+
+def _crossing(
+    rows: list[tuple[float, ...]], shares: list[float], share: float
+) -> tuple[float, float]:
+    """Log snr and time at which this share is first reached."""
+    for (a, b), (low, high) in zip(itertools.pairwise(rows), itertools.pairwise(shares),
+                                   strict=True):  # fmt: skip
+        if high >= share:
+            part = min(max((share - low) / (high - low), 0.0), 1.0) if high > low else 0.0
+            return a[0] + part * (b[0] - a[0]), a[2] + part * (b[2] - a[2])
+    return rows[-1][0], rows[-1][2]
+
+
+def information_figure(source: Source) -> Picture:
+    """What is not yet known of the class over time, the rate below, and the window of most."""
+    frame = source.table("information", "log_snr", "entropy")
+    rows = ordered(frame, "log_snr")
+    clock = clock_of(rows)
+    x, blue = clock.at(column(rows, "log_snr")), Look(label="measured", colour=theme.BLUE)
+    names = ("entropy", "low", "high")
+    own = line(
+        x, rows, names, blue, hover_texts(rows, names, "H(Y | x), in nats:", "exact", "images")
+    )
+    top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
+    room = [-0.04 * top, 1.06 * top]
+    panels = [
+        Panel(
+            title="H(Y | x) (nats)",
+            traces=[*own, *exact_curve(x, rows)],
+            axis={"range": room},
+        )
+    ]
+    if known(column(rows, "rate")):
+        names = ("rate", "rate_low", "rate_high")
+        drawn = line(x, rows, names, blue, hover_texts(rows, names, "decrease per log snr:"))
+        panels.append(Panel(title="nats per log snr", traces=drawn, shapes=[level(0.0)], share=0.7))
+    window = window_of(rows)
+    return stacked(panels, clock.axis(), 260, across=[] if isinstance(window, Unavailable) else [
+        {"type": "rect", "xref": "x", "yref": "paper", "x0": window.first, "x1": window.last,
+         "y0": 0, "y1": 1, "layer": "below", "fillcolor": theme.PASSING, "line": {"width": 0}}
+    ])  # fmt: skip
+
+
+def _information_key(source: Source) -> list[Entry | Drawn]:
+    return [("line", "measured"), ("band", "interval"), *exact_entry(source, "information"),
+            ("passing", "10 % to 90 % of what is gained")]  # fmt: skip
+
+
+def information_section(source: Source) -> str:
+    """Section of the information about the class."""
+    drawn = shown(source, "information", FIGURES["image_information"])
+    return drawn + numbers(source, "information")
+
+
+def information_caption(source: Source) -> Caption:
+    """Caption of the entropy of the class given the state."""
+    frame = source.tables["information"]
+    window = window_of(frame)
+    said = (
+        f"No window is marked: {window.reason}."
+        if isinstance(window, Unavailable)
+        else f"Of the {numeral(window.gained)} nats that are gained, the share from 10\u00a0% to "
+        f"90\u00a0% is gained between log snr {numeral(window.first)} and {numeral(window.last)} "
+        f"(time {numeral(window.began)} to {numeral(window.ended)}; tinted): the window where "
+        "guidance matters. Before it there is no class to push to, after it the class is decided."
+    )
+    exact = " Green, dashed: the closed form." if known(column(frame, "exact")) else ""
+    since = overdrawn(frame)
+    beyond = (
+        ""
+        if since is None
+        else f" From log snr {numeral(since)} on it is below 0, which is impossible for an "
+        "entropy: there the prediction without a class is worse than the prediction with a class "
+        "by more than the class can explain. Ignore the curve there."
+    )
+    return Caption(
+        seen="Uncertainty about the class that remains given the noised image, H(Y | x), in nats; "
+        f"below, its decrease per unit of log snr. {said}{beyond}{exact}",
+        null="A flat curve: the state has no information about the class, and the rate is 0.",
+        against="Against a window: a rate that is spread over all times.",
+        basis=f"{image_count(frame)}; the window is taken from the curve, without interval.",
+    )
+
+
+FIGURES: dict[str, Figure] = {
+    "image_information": Figure(
+        title="When does the image decide its class?",
+        draw=information_figure,
+        caption=information_caption,
+        key=_information_key,
+        measurements=("information",),
+    ),
+}  # fmt: skip
+"""Figures of this diagnostic by the name of their file."""

@@ -1,0 +1,292 @@
+"""The sampling error by number of steps, and the family from ODE to SDE."""
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pandas as pd
+
+from flowscope.instruments.image.axes import SAMPLERS, Panel, image_count, stacked
+from flowscope.instruments.image.step_sizes.doublings import doublings, weak_error_figure
+from flowscope.records import Missing
+from flowscope.report import theme
+from flowscope.report.choosing import panel_grid
+from flowscope.report.escaping import hover, html_text
+from flowscope.report.figure_html import Caption, fold, key, part, plot, shown
+from flowscope.report.listings import listing, numbers
+from flowscope.report.marks import SYMBOLS, Drawn, Entry, Look, spread
+from flowscope.report.numerals import bounds, numeral
+from flowscope.report.panels import panel_row
+from flowscope.report.rows import known, ordered, rows_where
+from flowscope.report.source import Source, column, words
+from flowscope.report.spec import Figure
+from flowscope.report.theme import Picture
+from flowscope.report.traces import band, curve, whiskers
+
+__all__ = [
+    "Winner",
+    "family_caption",
+    "family_figure",
+    "family_looks",
+    "family_null",
+    "family_section",
+    "order_section",
+    "weak_error_caption",
+    "winners",
+]
+
+
+_GREY = "#7b8791"
+
+
+_MEASURES = {"accuracy": "share of images of the requested class", "tv": "total variation"}
+_PLACES = ("sampler", "observable")
+
+
+_ORDER_KEY = (
+    ("rule layer", "slope −1"),
+    ("hollow", "hollow: interval contains 0"),
+    ("rule grey", "fitted slope (in its colour)"),
+)
+
+
+def family_looks(source: Source) -> dict[float, Look]:
+    """Numbers of steps of the table ``family`` and how each is drawn."""
+    frame = source.table("family", "lam", "steps")
+    counts = sorted(set(known(column(frame, "steps"))))
+    found = {
+        steps: Look(
+            label=f"{steps:g} steps",
+            colour=spread(k, len(counts)),
+            symbol=SYMBOLS[k % len(SYMBOLS)],
+        )
+        for k, steps in enumerate(counts)
+    }
+    if not found:
+        raise Missing("the table “family” names no number of steps")
+    return found
+
+
+def family_null(frame: pd.DataFrame) -> tuple[list[float], list[float], list[float]]:
+    """Places λ, and at each the largest median and 95 % line of the null over the steps."""
+    lams = sorted(set(known(column(frame, "lam"))))
+    middle, top = (
+        [max(known(column(rows_where(frame, "lam", lam), name)), default=math.nan) for lam in lams]
+        for name in ("tv_null", "tv_null_high")
+    )
+    return lams, middle, top
+
+
+def family_figure(source: Source) -> Picture:
+    """Accuracy and distance to the finest run against λ, one line for each number of steps."""
+    looks = family_looks(source)
+    frame = source.tables["family"]
+    lams, middle, top = family_null(frame)
+    width = (max(lams, default=1.0) - min(lams, default=0.0)) or 1.0
+    panels = []
+    if known(column(frame, "accuracy")):
+        drawn = _lines(frame, looks, "accuracy", width)
+        panels.append(Panel(title="class accuracy", traces=drawn))
+    if known(column(frame, "tv")):
+        grey = curve(lams, middle, ("null", _GREY, "dot"), [], hoverinfo="skip")
+        under = band(lams, [0.0] * len(lams), top, _GREY)
+        drawn = [*under, grey, *_lines(frame, looks, "tv", width)]
+        panels.append(Panel(title="total variation", traces=drawn, axis={"rangemode": "tozero"}))
+    if not panels:
+        raise Missing("the table “family” holds neither accuracy nor total variation")
+    edge = 0.05 * width
+    room = [min(lams, default=0.0) - edge, max(lams, default=1.0) + edge]
+    x = theme.axis("λ (0: ODE, 1: SDE)", range=room, tickvals=lams, showgrid=False)
+    x["ticktext"] = [f"{lam:g}" for lam in lams]
+    return stacked(panels, x, 250)
+
+
+def _lines(frame: pd.DataFrame, looks: dict[float, Look], name: str, width: float) -> list[Picture]:
+    """One line for each number of steps, its dots a little apart from those of the others."""
+    traces = []
+    for k, (steps, look) in enumerate(looks.items()):
+        rows = ordered(rows_where(frame, "steps", steps), "lam")
+        aside = 0.009 * width * (k - (len(looks) - 1) / 2)
+        parts = ("lam", name, f"{name}_low", f"{name}_high", "images")
+        lams, value, low, high, images = (column(rows, part) for part in parts)
+        texts = [
+            hover([f"{look.label}, λ = {numeral(lam)}",
+                   f"{_MEASURES[name]}: {numeral(v)} {bounds(a, b)}".strip(),
+                   f"{numeral(n, 6)} images"])
+            for lam, v, a, b, n in zip(lams, value, low, high, images, strict=True)
+        ]  # fmt: skip
+        full = (look.colour, [True] * len(rows))
+        dots = whiskers([lam + aside for lam in lams], value, (low, high), full, texts)
+        dots["mode"], dots["line"] = "lines+markers", {"color": look.colour, "width": 1.6}
+        dots["marker"] |= {"size": 8, "symbol": look.symbol}
+        traces.append(dots)
+    return traces
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """The best λ at one number of steps, and the ones its interval does not separate it from."""
+
+    lam: float
+    value: float
+    low: float
+    high: float
+    beside: tuple[float, ...]
+
+
+def winners(frame: pd.DataFrame, name: str, *, largest: bool) -> dict[float, Winner]:
+    """Best λ of the column by number of steps; steps where no value is known are left out."""
+    found = {}
+    for steps in sorted(set(known(column(frame, "steps")))):
+        own = rows_where(frame, "steps", steps)
+        parts = (column(own, part) for part in ("lam", name, f"{name}_low", f"{name}_high"))
+        rows = [row for row in zip(*parts, strict=True) if math.isfinite(row[0] + row[1])]
+        if not rows:
+            continue
+        sign = 1 if largest else -1
+        lam, value, low, high = max(rows, key=lambda row: sign * row[1])
+        found[steps] = Winner(
+            lam=lam,
+            value=value,
+            low=low,
+            high=high,
+            # Not known to be apart unless both intervals are known and do not meet.
+            beside=tuple(
+                sorted(
+                    row[0] for row in rows if row[0] != lam and not (row[3] < low or row[2] > high)
+                )
+            ),
+        )
+    return found
+
+
+def _order_key(source: Source) -> list[Entry | Drawn]:
+    """What the marks of both samplers stand for, with their slopes."""
+    looks: list[Entry | Drawn] = []
+    for sampler in SAMPLERS:
+        with suppress(Missing):
+            looks += [replace(doubling.look, label=f"{sampler.upper()}, {doubling.look.label}")
+                      for doubling in doublings(source, sampler)]  # fmt: skip
+    return [*looks, *_ORDER_KEY]
+
+
+@part("weak_error_slope", "weak_error")
+def order_section(source: Source) -> str:
+    """Section of the sampling error by number of steps."""
+    source.table("weak_error", "sampler", "observable", "steps", "difference")
+    panels = [
+        f"<div><h3>{html_text(look.label)}</h3>{_order_panel(source, sampler)}</div>"
+        for sampler, look in SAMPLERS.items()
+    ]
+    caption = weak_error_caption(source).html
+    return (
+        f"<figure>{key(_ORDER_KEY)}{panel_grid(panels)}{caption}</figure>"
+        + _unresolved(source)
+        + numbers(source, "weak_error_slope")
+        + numbers(source, "weak_error")
+    )
+
+
+@part()
+def _order_panel(source: Source, sampler: str) -> str:
+    legend = key([doubling.look for doubling in doublings(source, sampler)])
+    said = f"weak error by number of steps, {SAMPLERS[sampler].label}"
+    return legend + plot(f"order-{sampler}", weak_error_figure(source, sampler), said)
+
+
+@part("weak_error_slope")
+def _unresolved(source: Source) -> str:
+    """Slopes that were not fitted, each with its reason."""
+    fits = source.table("weak_error_slope")
+    silent = fits[[status not in ("ok", "") for status in words(fits, "status")]]
+    if silent.empty:
+        return ""
+    rows = pd.DataFrame({name: words(silent, name) for name in (*_PLACES, "status", "because")})
+    return fold("Why some have no slope", listing(rows, "slopes that were not fitted"))
+
+
+def _family_key(source: Source) -> list[Entry | Drawn]:
+    more = [("abstained", "total variation of the null, 95 %"), ("rule vacuous", "its median")]
+    return [*family_looks(source).values(), *more]
+
+
+def family_section(source: Source) -> str:
+    """Section of the family from ODE to SDE."""
+    return shown(source, "family", FIGURES["image_family"]) + numbers(source, "family")
+
+
+def weak_error_caption(source: Source) -> Caption:
+    """Caption of the errors when the steps double."""
+    frame = source.tables["weak_error"]
+    return Caption(
+        seen="Change of the mean of an observable over the images when the steps double from K to "
+        "2K, on logarithmic axes. If the error falls at first order it is halved each time: slope "
+        "−1 (grey line). Coloured lines: fitted slopes, through the middle of the resolved "
+        "points.",
+        null="No difference: the interval of a hollow point contains 0. No slope is fitted where "
+        "too few points differ from 0.",
+        against="A slope whose interval does not contain −1. At few steps −1 is not yet reached: "
+        "closed forms for a Gaussian give −1.09 from K = 25 to 200 and −1.014 from 200 to 1600.",
+        basis=f"{image_count(frame)}.",
+    )
+
+
+def family_caption(source: Source) -> Caption:
+    """Caption of the sweep from ODE to SDE."""
+    frame = source.tables["family"]
+    accuracy = winners(frame, "accuracy", largest=True)
+    nearest = winners(frame, "tv", largest=False)
+    lines = []
+    for steps in sorted({*accuracy, *nearest}):
+        parts = []
+        if steps in accuracy:
+            parts.append(f"accuracy is best at {_won(accuracy[steps])}")
+        if steps in nearest:
+            parts.append(f"total variation is least at {_won(nearest[steps])}")
+        lines.append(f"With {numeral(steps, 6)} steps {', '.join(parts)}.")
+    unread = "" if accuracy else " There is no accuracy, because there is no classifier."
+    return Caption(
+        seen="λ scales the noise of the sampler: 0 is the ODE, 1 the SDE. At equal steps every λ "
+        "costs the same. Accuracy: share of images recognised as the requested class. Total "
+        "variation: pixel histogram against that of the finest SDE run. "
+        f"{' '.join(lines)}{unread}",
+        null="All λ are equal: they have the same marginals where the steps are small. Grey: total "
+        "variation of the SDE against itself with different noise, up to its 95\u00a0% line.",
+        against="Against a best λ: intervals that overlap those of other λ (see above). Disjoint "
+        "intervals are stricter than a test of the difference.",
+        basis=f"{image_count(frame)}.",
+    )
+
+
+def _won(best: Winner) -> str:
+    reading = f"{numeral(best.value)} {bounds(best.low, best.high)}".strip()
+    if not best.beside:
+        return f"λ = {best.lam:g} ({reading}, overlaps with no other λ)"
+    return f"λ = {best.lam:g} ({reading}, overlaps with {_list(best.beside)})"
+
+
+def _list(values: Sequence[float]) -> str:
+    texts = [f"{value:g}" for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+FIGURES: dict[str, Figure] = {
+    "image_weak_error": Figure(
+        title="Does the error fall at first order?",
+        draw=panel_row({look.label: partial(weak_error_figure, sampler=sampler)
+                        for sampler, look in SAMPLERS.items()}),
+        caption=weak_error_caption,
+        key=_order_key,
+        measurements=("weak_error_slope", "weak_error"),
+    ),
+    "image_family": Figure(
+        title="From ODE to SDE at equal cost",
+        draw=family_figure,
+        caption=family_caption,
+        key=_family_key,
+        measurements=("family",),
+    ),
+}  # fmt: skip
+"""Figures of this diagnostic by the name of their file."""

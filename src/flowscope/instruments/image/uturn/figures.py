@@ -1,0 +1,163 @@
+"""Images that are noised and denoised again: their class and their correlation over time."""
+
+import numpy as np
+
+from flowscope.instruments.image.axes import (
+    Panel,
+    clock_of,
+    exact_curve,
+    exact_entry,
+    hover_texts,
+    image_count,
+    line,
+    stacked,
+)
+from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
+from flowscope.records import Missing
+from flowscope.report import theme
+from flowscope.report.figure_html import Caption, part, shown
+from flowscope.report.listings import numbers
+from flowscope.report.marks import Drawn, Entry, Look
+from flowscope.report.numerals import count, numeral
+from flowscope.report.rows import known, ordered
+from flowscope.report.source import Source, column
+from flowscope.report.spec import Figure
+from flowscope.report.strips import Strip, strip_figure, strip_html
+from flowscope.report.theme import Picture
+from flowscope.report.traces import curve, level
+
+__all__ = ["uturn_caption", "uturn_figure", "uturn_section", "uturn_strip", "uturn_strip_caption"]
+
+
+def uturn_figure(source: Source) -> Picture:
+    """Share of images that return as the same class, and their correlation with the original."""
+    frame = source.table("uturn", "log_snr", "same_class")
+    rows = ordered(frame, "log_snr")
+    clock = clock_of(rows)
+    x, panels = clock.at(column(rows, "log_snr")), []
+    names = ("same_class", "low", "high")
+    blue = Look(label="same class", colour=theme.BLUE)
+    if known(column(rows, "same_class")) or known(column(rows, "exact")):
+        more = ("exact", "chance", "steps", "images")
+        own = line(
+            x,
+            rows,
+            names,
+            blue,
+            hover_texts(rows, names, "share that returns as the same class:", *more),
+        )
+        chance = curve(x, column(rows, "chance"), ("chance", theme.MUTED, "dot"), [],
+                       hoverinfo="skip")  # fmt: skip
+        panels.append(Panel(title="same class", traces=[chance, *own, *exact_curve(x, rows)],
+                            axis={"range": [-0.03, 1.05]}))  # fmt: skip
+    if known(column(rows, "correlation")):
+        names = ("correlation", "correlation_low", "correlation_high")
+        look = Look(label="correlation", colour=theme.VERMILION, symbol="diamond")
+        said = "correlation of the two images:"
+        own = line(x, rows, names, look, hover_texts(rows, names, said, "steps", "images"))
+        apart = column(rows, "correlation_chance")
+        other = curve(x, apart, ("other images", theme.MUTED, "dot"), [], hoverinfo="skip")
+        panels.append(Panel(title="correlation", traces=[other, *own] if known(apart) else own,
+                            shapes=[] if known(apart) else [level(0.0)],
+                            axis={"range": [min([-0.05, *known(column(rows, names[1]))]), 1.05]},
+                            share=0.8))  # fmt: skip
+    if not panels:
+        raise Missing("the table “uturn” holds no number")
+    return stacked(panels, clock.axis(), 260)
+
+
+def uturn_strip(source: Source) -> Strip:
+    """Images before and after a U-turn to each time, or why there are none."""
+    images = images_of(source, "uturn_strip", "a few images before and after a U-turn")
+    arrays = source.arrays["uturn_strip"]
+    snr = np.asarray(arrays.get("log_snr", []), dtype=np.float64).ravel()
+    if len(snr) != len(images):
+        raise Missing("the arrays “uturn_strip” are not all of one size")
+    rows = ["before", *(f"{numeral(value, 2)}" for value in snr[1:])]
+    said = f"{count(images.shape[1], 'image')} before, and after a U-turn to log snr " + ", ".join(
+        rows[1:]
+    )
+    return strip_of(images, rows, ("turned at log snr", "images before and after U-turns", said))
+
+
+@part("uturn_strip")
+def _uturn_sheet(source: Source) -> str:
+    strip = uturn_strip(source)
+    return f"<figure>{strip_html(strip)}{uturn_strip_caption(source, strip).html}</figure>"
+
+
+def _uturn_key(source: Source) -> list[Entry | Drawn]:
+    frame = source.tables["uturn"]
+    entries: list[Entry | Drawn] = []
+    if known(column(frame, "same_class")):
+        entries = [("line", "same class"), *exact_entry(source, "uturn"),
+                   ("rule vacuous", "chance")]  # fmt: skip
+    elif known(column(frame, "correlation_chance")):
+        entries = [("rule vacuous", "of two different images")]
+    return [*entries, ("diamond", "correlation of the two images"),
+            ("abstained", "interval (in its colour)")]  # fmt: skip
+
+
+def uturn_section(source: Source) -> str:
+    """Section of the images that are noised and denoised again."""
+    strip = f"<h3>Images after noising and denoising</h3>{_uturn_sheet(source)}"
+    return shown(source, "uturn", FIGURES["image_uturn"]) + strip + numbers(source, "uturn")
+
+
+def uturn_caption(source: Source) -> Caption:
+    """Caption of the images that come back."""
+    frame = source.tables["uturn"]
+    read = bool(known(column(frame, "same_class")))
+    exact = " Green, dashed: the closed form." if known(column(frame, "exact")) else ""
+    share = (
+        "Above: share that returns as the same class."
+        if read
+        else "Whether they return as the same class was not measured."
+    )
+    return Caption(
+        seen=f"Images are noised to the time on the axis and denoised by the sampler. {share} "
+        "Correlation: between the image before and after, pixel by pixel, centred. To the right "
+        f"little noise is added and the image survives; to the left it is lost.{exact}",
+        null="Nothing is remembered: "
+        + "the share is that of chance (dotted) and " * read
+        + (
+            "the correlation is that of two different images (dotted)."
+            if known(column(frame, "correlation_chance"))
+            else "the correlation is 0."
+        ),
+        against="Class and pixels are lost at the same time: then there is no time at which the "
+        "class is decided and the image is not."
+        if read
+        else "A correlation of 0 at the right, where almost no noise is added: then denoising "
+        "does not undo the noise.",
+        basis=f"{image_count(frame)}.",
+    )
+
+
+def uturn_strip_caption(source: Source, strip: Strip) -> Caption:
+    """Caption of the strip of U-turns."""
+    return Caption(
+        seen="First row: images before. Below: the same images noised to the log snr at the left "
+        "and denoised again. Look for the row from which they are of another class.",
+        null="Rows that differ from the first as much as other images of the model do.",
+        against="Against the curve above: images that change their class where it is near 1.",
+        basis=illustration(strip) + channels_shown(source, "uturn_strip"),
+    )
+
+
+FIGURES: dict[str, Figure] = {
+    "image_uturn": Figure(
+        title="Add noise and remove it again",
+        draw=uturn_figure,
+        caption=uturn_caption,
+        key=_uturn_key,
+        measurements=("uturn",),
+    ),
+    "image_uturn_strip": Figure(
+        title="Images after noising and denoising",
+        draw=lambda source: strip_figure(uturn_strip(source)),
+        caption=lambda source: uturn_strip_caption(source, uturn_strip(source)),
+        measurements=("uturn_strip",),
+    ),
+}  # fmt: skip
+"""Figures of this diagnostic by the name of their file."""

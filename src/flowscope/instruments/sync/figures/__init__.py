@@ -1,3 +1,0 @@
-"""How a run of ``flowscope sync`` is drawn and worded."""
-
-__all__ = ()

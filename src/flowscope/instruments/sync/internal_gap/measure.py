@@ -1,0 +1,40 @@
+"""Keep replicas coupled to the end and measure which modes of their difference survive."""
+
+from __future__ import annotations
+
+from flowscope.errors import UnsupportedModelError
+from flowscope.instruments.sync.commitment.tables import Times
+from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading
+from flowscope.instruments.sync.internal_gap.tables import energy_table, internal_gap_table
+from flowscope.instruments.sync.subject import SyncBench
+from flowscope.lab.claim import Abstention
+
+__all__ = ["modes"]
+
+
+def modes(bench: SyncBench) -> None:
+    """Keep replicas coupled to the end and measure which modes of their difference survive."""
+    config, times = bench.config, bench.shared("times")
+    couplings = (0.0, *(g for g in config.couplings if g))
+    steps = {g: _reading_step(g, times, config) for g in couplings}
+    counter = bench.counter("modes", len(couplings) * config.steps)
+    reading = ModeReading(bench.subject.denoiser, config, bench.shards, counter.advance)
+    try:
+        readings = {g: reading.read(g, [steps[g]]) for g in couplings}
+    except UnsupportedModelError as error:
+        raise Abstention(str(error)) from error
+    counter.finish()
+    bench.once("modes", lambda: readings)
+    bench.put("internal_gap", internal_gap_table(readings, steps, config))
+    bench.put("energies", energy_table(readings, config))
+
+
+def _reading_step(g: float, times: Times, config: SyncConfig) -> int:
+    """The step of commitment under this coupling; else the control's; else the middle."""
+    label = config.labels[0]
+    for key in ((label, g, False, "feature"), (label, 0.0, True, "feature")):
+        time = times.get(key)
+        if time is not None and time.status == "ok":
+            return min(max(round(time.midpoint), 1), config.steps - 1)
+    return config.steps // 2
