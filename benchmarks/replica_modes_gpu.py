@@ -21,7 +21,7 @@ from diffusers import DDIMScheduler, DiTTransformer2DModel
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading
 from flowscope.instruments.sync.pair_sampling import pair_sampler
-from flowscope.models.denoiser import Denoiser, denoiser_of
+from flowscope.models.diffusion.denoiser import Denoiser, denoiser_of
 from flowscope.models.loading import load
 from flowscope.records import Manifest, Run, Shards
 

@@ -29,7 +29,7 @@ BELOW["instruments"] = BELOW["models"] | {"models", "evidence", "report"}
 BELOW["cli"] = {"errors", "lab", "models", "nets", "records", "report"}
 
 PRODUCT = ["models", "probes", "evidence", "lab", "report", "instruments", "cli"]
-MOST_FILES = 30
+MOST_FILES = 15
 NAMELESS = ["lab", "report", "cli", "evidence", "records"]
 INSTRUMENTS = set(registry.instrument_names())
 # What an instrument loads to be listed, configured, worded and drawn: no torch, no mathematics.

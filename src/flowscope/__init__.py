@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from flowscope.lab.exports import HOMES, PACKAGES, exported_names, result_names
+from flowscope.lab.api.exports import HOMES, PACKAGES, exported_names, result_names
 from flowscope.lab.registry import instrument, instrument_names
 
 __version__ = "0.1.0"
@@ -25,7 +25,7 @@ def __getattr__(name: str) -> Any:
     if name in HOMES:
         return getattr(import_module(HOMES[name]), name)
     if name in instrument_names():
-        faces = import_module("flowscope.lab.faces")
+        faces = import_module("flowscope.lab.api.faces")
         return faces.function_of(instrument(name))
     if name in result_names():
         declared = instrument(result_names()[name])

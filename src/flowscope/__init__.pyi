@@ -1,4 +1,4 @@
-# Written by `python -m flowscope.lab.stub`; change the declarations of instruments instead.
+# Written by `python -m flowscope.lab.api.stub`; change the declarations of instruments.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from flowscope.instruments.heads.result import Heads as _Heads
 from flowscope.instruments.image.models import MixtureModel
 from flowscope.instruments.image.result import Image as _Image
 from flowscope.instruments.sync.result import Sync as _Sync
-from flowscope.lab.compare import Comparison, compare
-from flowscope.lab.progress import Progress
+from flowscope.lab.display.compare import Comparison, compare
 from flowscope.lab.result import Result, Tables, open_run
+from flowscope.lab.running.progress import Progress
 from flowscope.lab.study import Reproduction, reproduce
 from flowscope.levers import couple
 from flowscope.models.doctor import doctor

@@ -12,7 +12,7 @@ from flowscope import __version__
 from flowscope.cli import app
 from flowscope.lab.config import default_words, marks
 from flowscope.lab.registry import instrument, instrument_names, studies
-from flowscope.lab.selection import selectable
+from flowscope.lab.running.selection import selectable
 from flowscope.models.config import DoctorConfig
 
 NAMES = instrument_names()

@@ -11,8 +11,8 @@ from tests.lab.toy import TOY, ToyConfig
 
 import flowscope as fs
 from flowscope.lab import engine
-from flowscope.lab.bars import displayed_progress
-from flowscope.lab.progress import silent
+from flowscope.lab.running.bars import displayed_progress
+from flowscope.lab.running.progress import silent
 
 
 class Terminal(io.StringIO):
@@ -81,7 +81,7 @@ def test_notebook_without_widgets_gets_lines(monkeypatch):
     log = attached_file(monkeypatch)
     monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
-    monkeypatch.setattr("flowscope.lab.bars.find_spec", lambda name: None)
+    monkeypatch.setattr("flowscope.lab.running.bars.find_spec", lambda name: None)
     advance_twice()
     assert "measuring" in log.getvalue()
     assert "2/2" in log.getvalue()

@@ -13,9 +13,9 @@ import pytest
 import flowscope
 from flowscope.errors import InvalidInputError
 from flowscope.lab import engine
-from flowscope.lab.faces import function_of, keyword_settings, result_name
+from flowscope.lab.api.faces import function_of, keyword_settings, result_name
+from flowscope.lab.api.stub import stub_text
 from flowscope.lab.registry import instrument, instrument_names
-from flowscope.lab.stub import stub_text
 
 NAMES = instrument_names()
 
@@ -66,7 +66,7 @@ def test_every_public_name_can_be_imported():
 
 def test_the_stub_is_current():
     stub = Path(flowscope.__file__).with_suffix(".pyi")
-    assert stub.read_text() == stub_text(), "run python -m flowscope.lab.stub"
+    assert stub.read_text() == stub_text(), "run python -m flowscope.lab.api.stub"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from tests.lab.toy import TOY, ToyConfig
 import flowscope as fs
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.lab import engine
-from flowscope.lab.listing import runs_below
+from flowscope.lab.display.listing import runs_below
 from flowscope.records import Run, Unavailable
 
 OLD = Path(__file__).parents[1] / "golden" / "folders"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from flowscope.lab.api.reference import homonyms, tables_text
 from flowscope.lab.claim import ENDS, INTERVAL, Column, Table
-from flowscope.lab.reference import homonyms, tables_text
 from flowscope.lab.registry import instrument, instruments
 from flowscope.records import Run
 from flowscope.report.listings import numbers
@@ -42,7 +42,7 @@ def test_table_with_a_repeated_column_or_an_unknown_key_is_refused(keys, names, 
 
 def test_the_reference_is_current():
     written = (ROOT / "docs" / "reference" / "tables.md").read_text(encoding="utf-8")
-    assert written == tables_text(), "run python -m flowscope.lab.reference"
+    assert written == tables_text(), "run python -m flowscope.lab.api.reference"
 
 
 def test_the_reference_has_every_table_and_column():

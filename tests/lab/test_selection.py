@@ -19,7 +19,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.lab import engine
 from flowscope.lab.registry import instrument, instrument_names, instruments, studies
 from flowscope.lab.result import open_run
-from flowscope.lab.selection import only_names, selected
+from flowscope.lab.running.selection import only_names, selected
 
 STAGES = [(one.name, stage.name) for one in instruments() for stage in one.stages]
 CLAIMS = {"audit": "P3", "heads": "M2", "image": "I3"}

@@ -13,7 +13,7 @@ from diffusers import (
 )
 from torch import nn
 
-from flowscope.models.denoiser import Denoiser
+from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.models.loading import load
 from flowscope.records import Unavailable
 

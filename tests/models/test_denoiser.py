@@ -18,7 +18,7 @@ from tests.models.synthetic_pipelines import (
 )
 
 from flowscope.errors import InvalidInputError, LoadError, UnsupportedModelError
-from flowscope.models.denoiser import denoiser_of
+from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable

@@ -9,7 +9,7 @@ from tests import networks as models
 from tests.models.synthetic_pipelines import pooled
 
 from flowscope.errors import FlowscopeError, InvalidInputError
-from flowscope.models.encoders import cosines, encoder_mark, encoder_of
+from flowscope.models.images.encoders import cosines, encoder_mark, encoder_of
 from flowscope.nets import ImageEncoder, bundled_encoder, bundled_path
 from flowscope.records import Unavailable
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests import networks as models
 
-from flowscope.probes.chains import head_logits
+from flowscope.probes.heads.chains import head_logits
 from flowscope.records import Unavailable
 from flowscope.tap import Tap
 
@@ -106,7 +106,7 @@ def test_a_mutual_window_is_kept():
 
 
 def test_long_sequences_are_formed_a_few_heads_at_a_time(monkeypatch):
-    monkeypatch.setattr("flowscope.probes.chains._HELD", 2 * 12 * 12)
+    monkeypatch.setattr("flowscope.probes.heads.chains._HELD", 2 * 12 * 12)
     for probabilities, parts, _ in calls_of(*models.gpt2()):
         assert [part.heads for part in parts] == [slice(0, 2), slice(2, 4)]
         own = torch.cat([torch.softmax(part.own.double(), -1) for part in parts])

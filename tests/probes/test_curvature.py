@@ -10,7 +10,7 @@ from torch import nn
 
 from flowscope import Tap
 from flowscope.probes import AttentionInputs, CurvatureProbe, sampled_pairs
-from flowscope.probes.curvature import hashed
+from flowscope.probes.heads.curvature import hashed
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall, Site
 from flowscope.transport.rows import curvature

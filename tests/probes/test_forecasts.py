@@ -8,7 +8,7 @@ from tests import networks as models
 
 from flowscope import Tap
 from flowscope.probes import LogitReadout, PathProbe, Rows
-from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
+from flowscope.probes.layers.forecasts import Forecast, forecast_errors, local_statistics
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,7 @@ def test_keys_under_a_mask_are_not_permuted():
 def test_many_short_pieces_and_one_long_one_give_the_same(monkeypatch):
     model, batch = models.gpt2()
     together = read(model, batch).arrays()
-    monkeypatch.setattr("flowscope.probes.geometry._TOGETHER", 1)
+    monkeypatch.setattr("flowscope.probes.heads.geometry._TOGETHER", 1)
     apart = read(model, batch).arrays()
     for name, values in together.items():
         np.testing.assert_allclose(apart[name], values, rtol=2e-4, atol=1e-6, err_msg=name)

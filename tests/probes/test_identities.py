@@ -5,9 +5,9 @@ import pytest
 import torch
 from tests import networks as models
 
-from flowscope.probes import identities
-from flowscope.probes.identities import IDENTITIES, HeadScores, identity_errors
-from flowscope.probes.regime_probe import STATISTICS, RegimeProbe, regime_statistics
+from flowscope.probes.heads import identities
+from flowscope.probes.heads.identities import IDENTITIES, HeadScores, identity_errors
+from flowscope.probes.heads.regime_probe import STATISTICS, RegimeProbe, regime_statistics
 from flowscope.tap import AttentionCall, Tap
 
 NAMES = [one.name for one in IDENTITIES]

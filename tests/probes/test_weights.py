@@ -4,7 +4,7 @@ import pytest
 import torch
 from tests import networks as models
 
-from flowscope.probes.weights import weight_ratios
+from flowscope.probes.heads.weights import weight_ratios
 from flowscope.records import Unavailable
 
 

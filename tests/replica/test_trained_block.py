@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from flowscope.levers import couple
-from flowscope.models.denoiser import denoiser_of
+from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.probes.block_callable import live_block

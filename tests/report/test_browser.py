@@ -11,7 +11,7 @@ from tests.instruments.heads.synthetic_geometry import LAYERS, SILENT, write_geo
 from flowscope.instruments.audit.page import PAGE
 from flowscope.instruments.heads.page import PAGE as HEADS
 from flowscope.report import report_html
-from flowscope.report.colours import contrast
+from flowscope.report.drawing.colours import contrast
 
 ARGUMENTS = [
     "--headless",

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from flowscope.lab.statements import Statement, chance_of, not_compared, side_of, statement_rows
-from flowscope.report.chance import chance_of_claims
+from flowscope.report.parts.chance import chance_of_claims
 
 
 def _statement(item, agrees, by_chance):

@@ -5,8 +5,9 @@ from importlib.resources import files
 
 import pytest
 
-from flowscope.report import marks, theme
-from flowscope.report.colours import (
+from flowscope.report import theme
+from flowscope.report.drawing import marks
+from flowscope.report.drawing.colours import (
     DARK,
     GROUNDS,
     NAMES,

@@ -10,12 +10,12 @@ from matplotlib.colors import to_rgba
 
 from flowscope.errors import InvalidInputError, Missing
 from flowscope.report import theme
-from flowscope.report.choosing import blank
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.matplotlib_backend import as_matplotlib
+from flowscope.report.drawing.panels import beside, with_key
+from flowscope.report.drawing.traces import band, curve, level, upright, whiskers
 from flowscope.report.escaping import plotly_text
-from flowscope.report.marks import Look
-from flowscope.report.matplotlib_backend import as_matplotlib
-from flowscope.report.panels import beside, with_key
-from flowscope.report.traces import band, curve, level, upright, whiskers
+from flowscope.report.parts.choosing import blank
 
 FORMULA = r"$\frac{1}{$ <b>%{x}"
 

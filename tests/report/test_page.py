@@ -15,7 +15,7 @@ from flowscope.instruments.audit.page import PAGE
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 from flowscope.report import render, report_html
 from flowscope.report.escaping import html_text, script_hash
-from flowscope.report.symbols import explained
+from flowscope.report.parts.symbols import explained
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 EVERY = (*PAGE.tables, *PAGE.study_tables)

@@ -8,9 +8,9 @@ from rich.console import Console
 
 import flowscope.report
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
+from flowscope.report.parts.verdict_cards import card, chip
 from flowscope.report.spec import Page
 from flowscope.report.terminal import print_verdicts
-from flowscope.report.verdict_cards import card, chip
 
 OUTCOMES = ("holds", "fails", "uninformative", "abstains")
 

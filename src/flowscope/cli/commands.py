@@ -38,16 +38,16 @@ from flowscope.cli.terminal import (
     print_runs,
     starting,
 )
-from flowscope.lab.bars import displayed_progress
 from flowscope.lab.registry import instruments
-from flowscope.lab.selection import only_names, selected
+from flowscope.lab.running.bars import displayed_progress
+from flowscope.lab.running.selection import only_names, selected
 from flowscope.models.config import DoctorConfig
 
 if TYPE_CHECKING:
     from flowscope.lab.config import Config
     from flowscope.lab.instrument import Instrument
-    from flowscope.lab.progress import Progress
     from flowscope.lab.result import Result
+    from flowscope.lab.running.progress import Progress
     from flowscope.lab.study import Reproduction
 
 __all__ = ["app", "main"]
@@ -311,7 +311,7 @@ def compare(
     """
 
     def command() -> _Outcome:
-        from flowscope.lab.compare import compare as compared
+        from flowscope.lab.display.compare import compare as compared
 
         comparison = compared(first, second)
         return _Outcome(
@@ -334,7 +334,7 @@ def runs(
     """
 
     def command() -> _Outcome:
-        from flowscope.lab.listing import runs_below
+        from flowscope.lab.display.listing import runs_below
 
         summaries = runs_below(folder)
         return _Outcome(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowscope.lab.registry import instruments
-from flowscope.lab.selection import selectable
+from flowscope.lab.running.selection import selectable
 
 if TYPE_CHECKING:
     from flowscope.lab.instrument import Instrument

@@ -18,7 +18,7 @@ from flowscope.cli.completion import complete_run, only_completer
 from flowscope.cli.errors import DONE
 from flowscope.cli.terminal import print_settings
 from flowscope.lab.config import Config, default_words, description_of, marks
-from flowscope.lab.selection import selectable
+from flowscope.lab.running.selection import selectable
 
 if TYPE_CHECKING:
     from flowscope.lab.instrument import Instrument

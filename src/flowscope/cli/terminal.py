@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from flowscope.lab.compare import Comparison
     from flowscope.lab.config import Config
-    from flowscope.lab.listing import RunSummary
+    from flowscope.lab.display.compare import Comparison
+    from flowscope.lab.display.listing import RunSummary
     from flowscope.models.doctor import Examination
 
 __all__ = [

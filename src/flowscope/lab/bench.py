@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
-from flowscope.lab.progress import Counter, Progress, silent
-from flowscope.lab.writing import RunWriter, default_folder, manifest_of
+from flowscope.lab.running.progress import Counter, Progress, silent
+from flowscope.lab.running.writing import RunWriter, default_folder, manifest_of
 from flowscope.records import (
     Measurement,
     Run,

@@ -18,8 +18,8 @@ from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
-from flowscope.lab.progress import Progress
-from flowscope.lab.selection import only_names, selected
+from flowscope.lab.running.progress import Progress
+from flowscope.lab.running.selection import only_names, selected
 from flowscope.lab.view import Records
 from flowscope.records import Verdict
 from flowscope.records.verdict_text import verdict_label

@@ -19,7 +19,7 @@ from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
 from flowscope.records.verdict_text import decision_text, reason_text, verdict_label, verdict_line
 
 if TYPE_CHECKING:
-    from flowscope.lab.plots import Figures
+    from flowscope.lab.display.plots import Figures
 
 __all__ = ["Result", "Tables", "open_run", "opened", "plain_rows"]
 
@@ -138,7 +138,7 @@ class Result:
     @property
     def figures(self) -> Figures:
         """Figures of the run by name, each with its title and caption."""
-        from flowscope.lab.plots import Figures
+        from flowscope.lab.display.plots import Figures
 
         return Figures(self.run, self.instrument.resolve(self.instrument.page))
 

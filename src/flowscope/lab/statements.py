@@ -4,7 +4,7 @@ A statement agrees when the interval of the measured number lies on the side the
 disagrees when it lies on the other side, and cannot be told otherwise.
 
 An interval misses the true number now and then. Each row that intervals decide therefore says how
-probable a wrong "no" is at most; `flowscope.report.chance` adds these probabilities up.
+probable a wrong "no" is at most; `flowscope.report.parts.chance` adds these probabilities up.
 """
 
 import math

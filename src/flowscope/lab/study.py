@@ -16,14 +16,14 @@ from typing import Any
 import pandas as pd
 
 from flowscope.lab import engine, registry
-from flowscope.lab.bars import displayed_progress
 from flowscope.lab.claim import Table
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage, resolved_reference
-from flowscope.lab.progress import Progress
 from flowscope.lab.result import Result, plain_rows
+from flowscope.lab.running.bars import displayed_progress
+from flowscope.lab.running.progress import Progress
 from flowscope.records import Run
-from flowscope.report.chance import Chance, chance_of_claims
+from flowscope.report.parts.chance import Chance, chance_of_claims
 
 __all__ = ["Reproduction", "Study", "reproduce"]
 

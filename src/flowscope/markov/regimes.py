@@ -15,9 +15,9 @@ n\,\sigma_\pi \ge \log\tfrac1{\text{level}} &: \text{steady state}, && \text{els
 \end{aligned}
 $$
 
-$\sigma_\pi$ is taken at the stationary law $\pi$ of the chain, whatever $\rho$ is: away from $\pi$ a
-reversible chain produces entropy too, because it relaxes, and that is not a current. A chain of two
-states is always reversible and therefore never a steady state.
+$\sigma_\pi$ is taken at the stationary law $\pi$ of the chain, whatever $\rho$ is: away from $\pi$
+a reversible chain produces entropy too, because it relaxes, and that is not a current. A chain of
+two states is always reversible and therefore never a steady state.
 
 At the stationary law the first never holds (E58): a law that moves by rounding only,
 $\mathrm{TV}(\rho P, \rho) \le 10\,N\varepsilon$ with $\varepsilon$ of float64, or of float32 if

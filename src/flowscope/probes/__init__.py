@@ -1,19 +1,19 @@
 """MEASURE: model streams in, mergeable tables of scalars out."""
 
-from flowscope.probes.attention import AttentionEntropyProbe
 from flowscope.probes.block_callable import LiveBlock, live_block
-from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
-from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
-from flowscope.probes.curvature import CurvatureProbe, sampled_pairs
-from flowscope.probes.depth import DepthProbe, Rows, pooled_readout, positions_readout
-from flowscope.probes.differences import DifferenceProbe
-from flowscope.probes.evolution import EvolutionProbe, variational_inequality
-from flowscope.probes.geometry import GeometryProbe
-from flowscope.probes.hidden import HiddenProbe
+from flowscope.probes.heads.attention import AttentionEntropyProbe
+from flowscope.probes.heads.chains import ChainKind, HeadLogits, head_logits
+from flowscope.probes.heads.curvature import CurvatureProbe, sampled_pairs
+from flowscope.probes.heads.geometry import GeometryProbe
+from flowscope.probes.heads.response import Setting, altered, attention_output
 from flowscope.probes.inputs import AttentionInputs
-from flowscope.probes.paths import PathProbe
+from flowscope.probes.layers.coordinates import LogitCoordinates, LogitReadout
+from flowscope.probes.layers.depth import DepthProbe, Rows, pooled_readout, positions_readout
+from flowscope.probes.layers.differences import DifferenceProbe
+from flowscope.probes.layers.evolution import EvolutionProbe, variational_inequality
+from flowscope.probes.layers.hidden import HiddenProbe
+from flowscope.probes.layers.paths import PathProbe
 from flowscope.probes.reducer import Arrays, Reducer
-from flowscope.probes.response import Setting, altered, attention_output
 from flowscope.probes.tap_loop import (
     InputBatch,
     Piece,

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from flowscope.report.chance import chance_of_claims
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fold
 from flowscope.report.listings import listing
+from flowscope.report.parts.chance import chance_of_claims
 from flowscope.report.source import Source, words
 from flowscope.report.spec import Section
 

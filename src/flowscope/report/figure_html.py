@@ -6,8 +6,8 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from flowscope.records import Missing
+from flowscope.report.drawing.marks import Drawn, Entry, key
 from flowscope.report.escaping import html_text, json_island
-from flowscope.report.marks import Drawn, Entry, key
 from flowscope.report.source import Source
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture

@@ -12,17 +12,17 @@ from pathlib import Path
 from flowscope.records import Missing, Run, Unavailable
 from flowscope.records.files import is_file, remove_file, write_file
 from flowscope.records.verdict import Outcome
-from flowscope.report.appendix import manifest_details, not_measured
-from flowscope.report.canvas import png
-from flowscope.report.colours import theme_css
-from flowscope.report.downloads import embedded
+from flowscope.report.drawing.canvas import png
+from flowscope.report.drawing.colours import theme_css
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.figure_html import part
 from flowscope.report.numerals import count, numeral
+from flowscope.report.parts.appendix import manifest_details, not_measured
+from flowscope.report.parts.downloads import embedded
+from flowscope.report.parts.symbols import explained
+from flowscope.report.parts.verdict_cards import card, chip
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
-from flowscope.report.symbols import explained
-from flowscope.report.verdict_cards import card, chip
 
 __all__ = ["render", "report_html"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flowscope.records import Interval, Manifest, Measurement, Missing, Run, Verdict
 from flowscope.records.files import is_file, read_file
-from flowscope.report.downloads import MOST_BYTES
+from flowscope.report.parts.downloads import MOST_BYTES
 from flowscope.report.spec import Page
 
 __all__ = ["Source", "column", "read_source", "words"]

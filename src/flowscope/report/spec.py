@@ -15,8 +15,8 @@ from flowscope.records import Missing, Unavailable
 from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
+    from flowscope.report.drawing.marks import Drawn, Entry
     from flowscope.report.figure_html import Caption
-    from flowscope.report.marks import Drawn, Entry
     from flowscope.report.source import Source
 
 __all__ = ["Absence", "Fact", "Figure", "Page", "Section"]

@@ -90,9 +90,9 @@ class Coupling:
         It can be differentiated once.
 
         The entropy is :math:`\varepsilon\sum\Pi\log(\Pi/(a\otimes b))`, without the terms
-        :math:`-|\Pi| + |a||b|` that some libraries add. For fixed masses of total m instead of 1 the
-        reference a⊗b has mass m², so that the value is m times that of the normalised problem less
-        :math:`\varepsilon\,m\log m`.
+        :math:`-|\Pi| + |a||b|` that some libraries add. For fixed masses of total m instead of 1
+        the reference a⊗b has mass m², so that the value is m times that of the normalised problem
+        less :math:`\varepsilon\,m\log m`.
         """
         fixed_both = not bool(self.relaxation.isfinite().any())
         held = replace(self, f=self.f.detach(), g=self.g.detach())

@@ -24,10 +24,10 @@ from flowscope.instruments.audit.rotation.sections import rotation_section
 from flowscope.instruments.audit.track_t import figures as sweep_figures
 from flowscope.records import Interval, Measurement, Missing
 from flowscope.report import theme
-from flowscope.report.canvas import png
 from flowscope.report.claims import claims
+from flowscope.report.drawing.canvas import png
+from flowscope.report.drawing.log_axes import log_ticks
 from flowscope.report.escaping import html_text, json_island
-from flowscope.report.log_axes import log_ticks
 from flowscope.report.page import report_html
 from flowscope.report.source import read_source
 

@@ -6,7 +6,7 @@ import pytest
 
 from flowscope.instruments.heads.diffusion_attention.statements import regime_statement_table
 from flowscope.lab.study import reproduce
-from flowscope.probes.regime_probe import STATISTICS, RegimeProbe
+from flowscope.probes.heads.regime_probe import STATISTICS, RegimeProbe
 from flowscope.records import Interval, Manifest, Measurement, Run, Unavailable, Verdict
 
 IDENTITY_CLAIMS = {

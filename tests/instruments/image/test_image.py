@@ -21,10 +21,10 @@ from flowscope.errors import InvalidInputError
 from flowscope.instruments.image.models import LearnedModel, MixtureModel
 from flowscope.instruments.image.sampling import Track, marched
 from flowscope.lab.study import reproduce
-from flowscope.models.denoiser import denoiser_of
-from flowscope.models.denoiser_marks import denoiser_marks
+from flowscope.models.diffusion.denoiser import denoiser_of
+from flowscope.models.diffusion.marks import denoiser_marks
+from flowscope.models.images.readers import reader_mark, reader_of
 from flowscope.models.loading import load
-from flowscope.models.readers import reader_mark, reader_of
 from flowscope.records import Unavailable
 
 SMALL = {

@@ -58,7 +58,7 @@ from flowscope.instruments.image.uturn.figures import uturn_figure, uturn_strip
 from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
-from flowscope.report.canvas import png
+from flowscope.report.drawing.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
 from flowscope.report.source import read_source
 

@@ -15,7 +15,7 @@ from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading, kept_steps
 from flowscope.instruments.sync.pair_sampling import pair_sampler, pair_seeds
 from flowscope.levers import couple
-from flowscope.models.denoiser import denoiser_of
+from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.loading import load
 from flowscope.records import Manifest, Run, Shards, Unavailable
 

@@ -11,7 +11,7 @@ from tests.models.synthetic_pipelines import SIDE, dit, gaussian_denoiser
 
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.pair_sampling import PairNoise, PairSampler, replica_correlation
-from flowscope.models.denoiser import denoiser_of
+from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.loading import load
 
 CPU = torch.device("cpu")

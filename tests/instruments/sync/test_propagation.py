@@ -29,7 +29,7 @@ from flowscope.instruments.sync.propagation.tables import (
     mode_commitment_table,
     speciation_of_mode,
 )
-from flowscope.models.denoiser import denoiser_of
+from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.loading import load
 from flowscope.nets import bundled_path
 from flowscope.probes import DifferenceProbe

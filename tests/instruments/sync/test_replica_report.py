@@ -57,10 +57,10 @@ from flowscope.instruments.sync.synchronization_gap.figures import replica_claim
 from flowscope.lab import registry
 from flowscope.records import Manifest, Measurement, Missing, Run
 from flowscope.report import render, report_html
-from flowscope.report.canvas import png
+from flowscope.report.drawing.canvas import png
 from flowscope.report.escaping import html_text, json_island, script_hash
+from flowscope.report.parts.strips import MOST_BYTES, strip_png
 from flowscope.report.source import read_source
-from flowscope.report.strips import MOST_BYTES, strip_png
 
 EVERY = (*PAGE.tables, *PAGE.study_tables)
 DRAWN = {

@@ -2,7 +2,7 @@
 
 from flowscope.instruments.toy import INSTRUMENT
 from flowscope.lab import Result
-from flowscope.lab.pages import declared_page
+from flowscope.lab.display.pages import declared_page
 from flowscope.report import claims, figure_html, listings, terminal, theme
 from flowscope.report.spec import Figure
 

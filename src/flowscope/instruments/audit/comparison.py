@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import mean_over_prompts, resampled_counts
-from flowscope.lab.compare import Comparison
+from flowscope.lab.display.compare import Comparison
 from flowscope.records import Interval, Run, Unavailable
 
 __all__ = ["compared"]

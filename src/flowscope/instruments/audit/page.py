@@ -13,7 +13,7 @@ from flowscope.instruments.audit.tokens import sections as tokens
 from flowscope.instruments.audit.track_t import figures as track_t
 from flowscope.instruments.audit.variation import VARIATION
 from flowscope.instruments.audit.variation import sections as variation
-from flowscope.lab.pages import declared_page
+from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column

@@ -9,7 +9,7 @@ from flowscope.instruments.heads.diffusion_attention.figures import identities_s
 from flowscope.instruments.heads.geometry import TRAINED
 from flowscope.instruments.heads.geometry import figures as geometry
 from flowscope.instruments.heads.portrait.figures import viewer_section
-from flowscope.lab.pages import declared_page
+from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims, claims_section
 from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, column

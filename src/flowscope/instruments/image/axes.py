@@ -13,14 +13,14 @@ from typing import Any
 import pandas as pd
 
 from flowscope.report import theme
-from flowscope.report.captions import counted
+from flowscope.report.drawing.marks import Entry, Look
+from flowscope.report.drawing.traces import band, compact, curve
 from flowscope.report.escaping import hover
-from flowscope.report.marks import Entry, Look
 from flowscope.report.numerals import bounds, numeral
+from flowscope.report.parts.captions import counted
 from flowscope.report.rows import known
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, compact, curve
 
 __all__ = [
     "EXACT",

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.sampling.variance_preserving import Prediction
-from flowscope.models.denoiser import Denoiser
+from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.records import Unavailable
 
 __all__ = ["ImageModel", "LearnedModel", "MixtureModel", "refuse_other_prediction"]

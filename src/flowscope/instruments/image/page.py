@@ -12,12 +12,12 @@ from flowscope.instruments.image.rotation import figures as rotation
 from flowscope.instruments.image.step_sizes import figures as step_sizes
 from flowscope.instruments.image.track_i.figures import image_claims
 from flowscope.instruments.image.uturn import figures as uturn
-from flowscope.lab.pages import declared_page
-from flowscope.report.appendix import silent_rows
-from flowscope.report.captions import small_note, small_remark
+from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims_section
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fact_list
+from flowscope.report.parts.appendix import silent_rows
+from flowscope.report.parts.captions import small_note, small_remark
 from flowscope.report.source import Source, words
 from flowscope.report.spec import Fact, Section
 

@@ -12,7 +12,7 @@ from flowscope.instruments.image.parity.paths import (
 from flowscope.instruments.image.stage import ImageStage
 from flowscope.instruments.image.step_sizes.family import FamilyRuns, family_passes, family_runs
 from flowscope.instruments.image.subject import ImageBench
-from flowscope.lab.progress import Counter
+from flowscope.lab.running.progress import Counter
 
 __all__ = ["family_of", "paths_of", "stage_of"]
 

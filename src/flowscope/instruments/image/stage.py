@@ -15,7 +15,7 @@ from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel
 from flowscope.instruments.image.sampling import Stepped, Track, marched
 from flowscope.lab.bench import seeded_generator
-from flowscope.models.readers import Reader
+from flowscope.models.images.readers import Reader
 from flowscope.records import Shards, Unavailable
 
 __all__ = ["GROUPS", "ImageStage", "half_width", "merged_groups", "noised_states", "states_of"]

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowscope.records import Missing
+from flowscope.report.parts.strips import Strip, shown_images
 from flowscope.report.source import Source
-from flowscope.report.strips import Strip, shown_images
 
 __all__ = ["channels_shown", "illustration", "images_of", "strip_of"]
 

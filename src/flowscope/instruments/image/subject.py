@@ -16,10 +16,10 @@ from flowscope.errors import InvalidInputError
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel, LearnedModel, MixtureModel
 from flowscope.lab.bench import Bench, Subject
-from flowscope.models.denoiser import denoiser_of, image_shape
-from flowscope.models.denoiser_loading import loaded_denoiser
-from flowscope.models.denoiser_marks import denoiser_marks
-from flowscope.models.readers import Reader, reader_mark, reader_of
+from flowscope.models.diffusion.denoiser import denoiser_of, image_shape
+from flowscope.models.diffusion.loading import loaded_denoiser
+from flowscope.models.diffusion.marks import denoiser_marks
+from flowscope.models.images.readers import Reader, reader_mark, reader_of
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable, library_versions

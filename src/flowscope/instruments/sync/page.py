@@ -12,11 +12,11 @@ from flowscope.instruments.sync.internal_gap import figures as internal_gap
 from flowscope.instruments.sync.propagation import figures as propagation
 from flowscope.instruments.sync.series import series_of
 from flowscope.instruments.sync.synchronization_gap.figures import replica_claims
-from flowscope.lab.pages import declared_page
-from flowscope.report.appendix import place_text, silent_rows
-from flowscope.report.captions import small_note, small_remark
+from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims_section
 from flowscope.report.figure_html import fact_list
+from flowscope.report.parts.appendix import place_text, silent_rows
+from flowscope.report.parts.captions import small_note, small_remark
 from flowscope.report.source import Source
 from flowscope.report.spec import Fact, Section
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.levers import couple
-from flowscope.models.denoiser import Clock, Denoiser
+from flowscope.models.diffusion.denoiser import Clock, Denoiser
 
 __all__ = ["PairNoise", "PairSampler", "pair_sampler", "pair_seeds", "replica_correlation"]
 

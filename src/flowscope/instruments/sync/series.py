@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from flowscope.report import theme
-from flowscope.report.marks import SYMBOLS, spread
+from flowscope.report.drawing.marks import SYMBOLS, spread
 from flowscope.report.source import Source, column, words
 
 __all__ = ["BANDS", "CONTROL", "Series", "class_names", "rows_by", "rows_of", "series_of"]

@@ -10,10 +10,10 @@ from typing import Any
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.lab.bench import Bench, Subject
-from flowscope.models.denoiser import Denoiser, denoiser_of, image_shape
-from flowscope.models.denoiser_loading import loaded_denoiser
-from flowscope.models.denoiser_marks import denoiser_marks
-from flowscope.models.encoders import Encoder, encoder_mark, encoder_of
+from flowscope.models.diffusion.denoiser import Denoiser, denoiser_of, image_shape
+from flowscope.models.diffusion.loading import loaded_denoiser
+from flowscope.models.diffusion.marks import denoiser_marks
+from flowscope.models.images.encoders import Encoder, encoder_mark, encoder_of
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable

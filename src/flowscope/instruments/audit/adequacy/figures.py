@@ -9,11 +9,11 @@ import pandas as pd
 from flowscope.instruments.audit.spans import shading, spans
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.traces import Style, band, curve, extent
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import Style, band, curve, extent
 
 __all__ = [
     "BOUNDS",

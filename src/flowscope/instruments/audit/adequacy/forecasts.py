@@ -33,8 +33,8 @@ from flowscope.flows.sampling import OdePath, ode_path
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.probes import Arrays
-from flowscope.probes.coordinates import LogitCoordinates
-from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
+from flowscope.probes.layers.coordinates import LogitCoordinates
+from flowscope.probes.layers.forecasts import Forecast, forecast_errors, local_statistics
 from flowscope.records import Unavailable
 
 __all__ = ["KINDS", "Adequacy", "forecasts_of", "halves"]

@@ -6,11 +6,11 @@ from functools import partial
 from flowscope.instruments.audit.adequacy import ADEQUACY, figures
 from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills
 from flowscope.instruments.audit.keys import SHADES, tokens_behind
+from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fold, key, part, plot, shown
 from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import count, percent, reading
-from flowscope.report.panels import panel_row
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 

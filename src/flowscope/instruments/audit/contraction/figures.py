@@ -5,12 +5,12 @@ import pandas as pd
 from flowscope.instruments.audit.spans import shading, spans
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.grids import crosses, head_grid, heat_map
+from flowscope.report.drawing.traces import band, extent
 from flowscope.report.escaping import hover
-from flowscope.report.grids import crosses, head_grid, heat_map
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, extent
 
 __all__ = ["SHARES", "SWEEPS", "curvature", "evolution", "response"]
 

@@ -1,7 +1,7 @@
 """Attention entropy of every head, beside the same network with random weights."""
 
+from flowscope.report.drawing.grids import HeadGrid, crosses, head_grid, heat_map
 from flowscope.report.escaping import hover
-from flowscope.report.grids import HeadGrid, crosses, head_grid, heat_map
 from flowscope.report.numerals import bounds, percent
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture

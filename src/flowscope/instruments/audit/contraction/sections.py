@@ -6,11 +6,11 @@ from functools import partial
 from flowscope.instruments.audit.contraction import CONTRACTION, figures
 from flowscope.instruments.audit.contraction.head_figures import heads
 from flowscope.instruments.audit.keys import SHADES
+from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import figure, key, part, plot, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import count, percent
-from flowscope.report.panels import panel_row
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture

@@ -18,8 +18,8 @@ from flowscope.evidence.intervals import bounds_of, single
 from flowscope.instruments.audit.variation import VARIATION
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.probes import Arrays, Setting
-from flowscope.probes.curvature import LEFT_OUT
-from flowscope.probes.evolution import PATHS
+from flowscope.probes.heads.curvature import LEFT_OUT
+from flowscope.probes.layers.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
 
 __all__ = [

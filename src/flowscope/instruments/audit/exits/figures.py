@@ -6,11 +6,11 @@ import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.traces import Style, band, curve, extent, upright
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import Style, band, curve, extent, upright
 
 __all__ = ["depth_loss", "free_layers"]
 

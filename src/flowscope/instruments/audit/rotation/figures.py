@@ -7,12 +7,12 @@ import pandas as pd
 from flowscope.instruments.audit.spans import shading, spans
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.traces import extent, whiskers
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.rotation import CONTROLS, detected
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import extent, whiskers
 
 __all__ = ["HALF", "OFFSET", "rotation", "rotation_rows"]
 

@@ -5,10 +5,10 @@ from flowscope.instruments.audit.tokens import figures
 from flowscope.instruments.audit.tokens.simplex_figure import simplex_path
 from flowscope.instruments.audit.tokens.token_map import token_data
 from flowscope.instruments.audit.tokens.token_picture import token_picture
+from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.figure_html import figure, part
 from flowscope.report.numerals import count
-from flowscope.report.panels import panel_row
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 

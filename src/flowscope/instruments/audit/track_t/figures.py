@@ -7,15 +7,15 @@ import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.log_axes import log_ticks, slope_line
+from flowscope.report.drawing.traces import band, curve, upright
 from flowscope.report.escaping import hover
 from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
-from flowscope.report.log_axes import log_ticks, slope_line
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, curve, upright
 
 __all__ = [
     "DISTANCES",

@@ -18,7 +18,7 @@ from flowscope.flows.drift import ridge_drift, settling
 from flowscope.levers import refined
 from flowscope.models.prompts import Batch
 from flowscope.probes import LogitReadout, Rows, model_anatomy
-from flowscope.probes.paths import sampled_rows
+from flowscope.probes.layers.paths import sampled_rows
 from flowscope.records import Unavailable
 from flowscope.tap import Chain, Tail
 

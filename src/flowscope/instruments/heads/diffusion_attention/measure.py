@@ -9,7 +9,7 @@ from flowscope.instruments.heads.diffusion_attention import DiffusionAttention
 from flowscope.instruments.heads.subject import HeadsBench
 from flowscope.models.material import material_of
 from flowscope.probes import AttentionInputs, InputBatch, TapProbe, tap_pass
-from flowscope.probes.regime_probe import STATISTICS, RegimeProbe
+from flowscope.probes.heads.regime_probe import STATISTICS, RegimeProbe
 from flowscope.tap import AttentionCall
 
 __all__ = ["identities"]

@@ -8,11 +8,11 @@ import pandas as pd
 from flowscope.instruments.heads.geometry.maps import crossed, geometry_data, geometry_map
 from flowscope.instruments.heads.portrait.figures import chain_words
 from flowscope.records import Missing
+from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.figure_html import key
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import bounds, count, numeral
-from flowscope.report.panels import panel_row
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 

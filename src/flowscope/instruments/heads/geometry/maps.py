@@ -12,8 +12,8 @@ import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.grids import HeadGrid, crosses, head_grid, heat_map
 from flowscope.report.escaping import hover, shortened
-from flowscope.report.grids import HeadGrid, crosses, head_grid, heat_map
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture

@@ -16,7 +16,7 @@ from flowscope.instruments.heads.resampling import control_size, prompt_counts
 from flowscope.instruments.heads.subject import HeadsBench
 from flowscope.models.loading import Loaded
 from flowscope.models.twin import fresh_twin
-from flowscope.probes.weights import weight_ratios
+from flowscope.probes.heads.weights import weight_ratios
 from flowscope.records import Shards, Unavailable
 
 __all__ = ["geometry"]

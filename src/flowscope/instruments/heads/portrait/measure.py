@@ -9,7 +9,7 @@ import torch
 
 from flowscope.instruments.heads.subject import HeadsBench
 from flowscope.lab.claim import Abstention
-from flowscope.probes.portrait import portrait
+from flowscope.probes.heads.portrait import portrait
 from flowscope.records import Unavailable
 
 __all__ = ["sentence_portrait"]

@@ -18,15 +18,15 @@ from flowscope.instruments.image.axes import (
 )
 from flowscope.records import Unavailable
 from flowscope.report import theme
+from flowscope.report.drawing.marks import Drawn, Entry, Look
+from flowscope.report.drawing.traces import level
 from flowscope.report.figure_html import Caption, shown
 from flowscope.report.listings import numbers
-from flowscope.report.marks import Drawn, Entry, Look
 from flowscope.report.numerals import numeral
 from flowscope.report.rows import known, ordered
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
-from flowscope.report.traces import level
 
 __all__ = [
     "Window",

@@ -18,19 +18,19 @@ from flowscope.instruments.image.axes import (
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.choosing import choice_data, choice_list, pictures_of
+from flowscope.report.drawing.log_axes import log_axis
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.panels import beside
+from flowscope.report.drawing.traces import band, curve
 from flowscope.report.figure_html import Caption, figure, part, shown
 from flowscope.report.listings import listing, numbers
-from flowscope.report.log_axes import log_axis
-from flowscope.report.marks import Look
 from flowscope.report.numerals import bounds, count, numeral, percent
-from flowscope.report.panels import beside
+from flowscope.report.parts.choosing import choice_data, choice_list, pictures_of
+from flowscope.report.parts.strips import Strip, strip_figure, strip_html
 from flowscope.report.rows import known, ordered, positive, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
-from flowscope.report.strips import Strip, strip_figure, strip_html
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, curve
 
 __all__ = [
     "STATISTICS",

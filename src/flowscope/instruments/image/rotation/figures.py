@@ -8,16 +8,16 @@ import pandas as pd
 from flowscope.instruments.image.axes import Panel, clock_of, hover_texts, image_count, stacked
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.marks import Drawn, Entry
+from flowscope.report.drawing.traces import level, whiskers
 from flowscope.report.figure_html import Caption, shown
 from flowscope.report.listings import numbers
-from flowscope.report.marks import Drawn, Entry
 from flowscope.report.numerals import numeral
 from flowscope.report.rotation import CONTROLS, detected
 from flowscope.report.rows import known, ordered
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
-from flowscope.report.traces import level, whiskers
 
 __all__ = [
     "NOT_COMPARABLE",

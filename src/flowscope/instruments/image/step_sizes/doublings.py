@@ -7,14 +7,14 @@ import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.log_axes import log_axis, slope_line
+from flowscope.report.drawing.marks import SYMBOLS, Look
+from flowscope.report.drawing.traces import compact, curve, whiskers
 from flowscope.report.escaping import hover
-from flowscope.report.log_axes import log_axis, slope_line
-from flowscope.report.marks import SYMBOLS, Look
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.rows import ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import compact, curve, whiskers
 
 __all__ = ["Doubling", "doublings", "error_range", "reference", "weak_error_figure"]
 

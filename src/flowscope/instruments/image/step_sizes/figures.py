@@ -12,18 +12,18 @@ from flowscope.instruments.image.axes import SAMPLERS, Panel, image_count, stack
 from flowscope.instruments.image.step_sizes.doublings import doublings, weak_error_figure
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.choosing import panel_grid
+from flowscope.report.drawing.marks import SYMBOLS, Drawn, Entry, Look, spread
+from flowscope.report.drawing.panels import panel_row
+from flowscope.report.drawing.traces import band, curve, whiskers
 from flowscope.report.escaping import hover, html_text
 from flowscope.report.figure_html import Caption, fold, key, part, plot, shown
 from flowscope.report.listings import listing, numbers
-from flowscope.report.marks import SYMBOLS, Drawn, Entry, Look, spread
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.panels import panel_row
+from flowscope.report.parts.choosing import panel_grid
 from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, curve, whiskers
 
 __all__ = [
     "Winner",

@@ -15,16 +15,16 @@ from flowscope.instruments.image.axes import (
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.marks import Drawn, Entry, Look
+from flowscope.report.drawing.traces import curve, level
 from flowscope.report.figure_html import Caption, part, shown
 from flowscope.report.listings import numbers
-from flowscope.report.marks import Drawn, Entry, Look
 from flowscope.report.numerals import count, numeral
+from flowscope.report.parts.strips import Strip, strip_figure, strip_html
 from flowscope.report.rows import known, ordered
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
-from flowscope.report.strips import Strip, strip_figure, strip_html
 from flowscope.report.theme import Picture
-from flowscope.report.traces import curve, level
 
 __all__ = ["uturn_caption", "uturn_figure", "uturn_section", "uturn_strip", "uturn_strip_caption"]
 

@@ -14,12 +14,12 @@ import pandas as pd
 from flowscope.instruments.sync.series import Series, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.traces import band, compact, curve
 from flowscope.report.escaping import hover, plotly_text
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, compact, curve
 
 __all__ = [
     "SCALES",

@@ -7,14 +7,14 @@ import pandas as pd
 from flowscope.instruments.sync.commitment.curves import agreement_figure, scale_figure
 from flowscope.instruments.sync.series import Series, class_names, rows_of, series_of
 from flowscope.records import Missing
-from flowscope.report.captions import counted
-from flowscope.report.choosing import choice_data, choice_list, panel_grid, pictures_of
+from flowscope.report.drawing.marks import Drawn, Entry
+from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text, shortened
 from flowscope.report.figure_html import Caption, figure, fold, key, part, plot
 from flowscope.report.listings import listing, numbers
-from flowscope.report.marks import Drawn, Entry
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.panels import panel_row
+from flowscope.report.parts.captions import counted
+from flowscope.report.parts.choosing import choice_data, choice_list, panel_grid, pictures_of
 from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure

@@ -15,8 +15,8 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.pair_sampling import PairNoise, PairSampler, pair_sampler
-from flowscope.models.denoiser import Denoiser
-from flowscope.models.encoders import Encoder, cosines
+from flowscope.models.diffusion.denoiser import Denoiser
+from flowscope.models.images.encoders import Encoder, cosines
 from flowscope.probes import Arrays
 from flowscope.records import Shards, Unavailable
 from flowscope.replica import coarse_fine

@@ -8,9 +8,9 @@ import numpy as np
 from flowscope.instruments.sync.series import CONTROL
 from flowscope.records import Missing
 from flowscope.report.figure_html import Caption, part
+from flowscope.report.parts.strips import Strip, shown_images, strip_figure, strip_html
 from flowscope.report.source import Source
 from flowscope.report.spec import Figure
-from flowscope.report.strips import Strip, shown_images, strip_figure, strip_html
 
 __all__ = ["paired_samples", "strip_caption", "strip_section"]
 

@@ -9,13 +9,13 @@ import pandas as pd
 from flowscope.instruments.sync.series import BANDS, Series, rows_by, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.log_axes import log_axis
+from flowscope.report.drawing.traces import band, compact, curve, extent, level, upright
 from flowscope.report.escaping import hover
-from flowscope.report.log_axes import log_axis
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
-from flowscope.report.traces import band, compact, curve, extent, level, upright
 
 __all__ = [
     "beyond_null",

@@ -13,14 +13,14 @@ from flowscope.instruments.sync.internal_gap.curves import (
 )
 from flowscope.instruments.sync.series import Series, rows_of, series_of
 from flowscope.records import Missing
-from flowscope.report.captions import counted
-from flowscope.report.choosing import choice_data, choice_list, panel_grid
+from flowscope.report.drawing.marks import Drawn, Entry
+from flowscope.report.drawing.panels import beside, panel_row
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import Caption, figure, key, part, plot
 from flowscope.report.listings import numbers
-from flowscope.report.marks import Drawn, Entry
 from flowscope.report.numerals import count, numeral, percent
-from flowscope.report.panels import beside, panel_row
+from flowscope.report.parts.captions import counted
+from flowscope.report.parts.choosing import choice_data, choice_list, panel_grid
 from flowscope.report.rows import known
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure

@@ -12,7 +12,7 @@ from torch import Tensor
 from flowscope.errors import UnsupportedModelError
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.pair_sampling import pair_sampler
-from flowscope.models.denoiser import Denoiser
+from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.probes import Arrays, DifferenceProbe
 from flowscope.records import Shards
 from flowscope.replica import stacked_gram

@@ -7,19 +7,19 @@ import pandas as pd
 from flowscope.instruments.sync.series import BANDS, Series, rows_by, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.captions import counted
-from flowscope.report.choosing import choice_data, choice_list
+from flowscope.report.drawing.marks import Drawn, Entry
+from flowscope.report.drawing.panels import beside
+from flowscope.report.drawing.traces import compact, curve, extent, level
 from flowscope.report.escaping import hover
 from flowscope.report.figure_html import Caption, figure, shown
 from flowscope.report.listings import numbers
-from flowscope.report.marks import Drawn, Entry
 from flowscope.report.numerals import count, numeral
-from flowscope.report.panels import beside
+from flowscope.report.parts.captions import counted
+from flowscope.report.parts.choosing import choice_data, choice_list
 from flowscope.report.rows import rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
-from flowscope.report.traces import compact, curve, extent, level
 
 __all__ = [
     "CHANNELS",

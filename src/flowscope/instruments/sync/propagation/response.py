@@ -48,7 +48,7 @@ from flowscope.instruments.sync.propagation.tables import (
     speciation_table,
 )
 from flowscope.levers import couple
-from flowscope.models.denoiser import Denoiser
+from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.probes import Arrays, PlainBatch, TapProbe, tap_pass
 from flowscope.probes.block_callable import live_block
 from flowscope.records import Shards, Unavailable

@@ -1,6 +1,6 @@
 """Reference of tables: what every table of a run folder holds, from the declarations.
 
-``python -m flowscope.lab.reference`` writes ``docs/reference/tables.md`` of a checkout.
+``python -m flowscope.lab.api.reference`` writes ``docs/reference/tables.md`` of a checkout.
 """
 
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from flowscope.lab.registry import instruments
 
 __all__ = ["homonyms", "tables_text", "write_reference"]
 
-_FILE = Path(__file__).parents[3] / "docs" / "reference" / "tables.md"
+_FILE = Path(__file__).parents[4] / "docs" / "reference" / "tables.md"
 _HEAD = """# Tables of a run folder
 
-<!-- Written by `python -m flowscope.lab.reference`; change the schemas of the instruments. -->
+<!-- Written by `python -m flowscope.lab.api.reference`; change the schemas of the instruments. -->
 
 A run folder holds `tables/NAME.csv` for each table below; `result.tables.NAME` reads one. Columns
 in **bold** are the keys, which together name a row. A column without a unit holds words, a count or

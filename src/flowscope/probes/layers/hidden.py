@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from flowscope.probes.depth import Rows
+from flowscope.probes.layers.depth import Rows
 from flowscope.probes.reducer import Reducer
 from flowscope.tap import BlockPass
 

@@ -1,7 +1,7 @@
 """Types of ``import flowscope``: the stub that editors and mypy read.
 
 The functions of the instruments are made when they are first asked for, so that no editor can see
-their settings. ``python -m flowscope.lab.stub`` writes them down in ``flowscope/__init__.pyi``.
+their settings. ``python -m flowscope.lab.api.stub`` writes them down in ``flowscope/__init__.pyi``.
 """
 
 import ast
@@ -11,25 +11,23 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from flowscope.lab.exports import HOMES, PACKAGES, exported_names
-from flowscope.lab.faces import function_of, result_name
+from flowscope.lab.api.exports import HOMES, PACKAGES, exported_names
+from flowscope.lab.api.faces import function_of, result_name
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instruments
 
 __all__ = ["stub_text", "write_stub"]
 
-_FILE = Path(__file__).parents[1] / "__init__.pyi"
+_FILE = Path(__file__).parents[2] / "__init__.pyi"
 _WIDTH = 100
-_HEAD = (
-    "# Written by `python -m flowscope.lab.stub`; change the declarations of instruments instead."
-)
+_HEAD = "# Written by `python -m flowscope.lab.api.stub`; change the declarations of instruments."
 _TYPES = {
     "Any": "typing",
     "Callable": "collections.abc",
     "Literal": "typing",
     "Mapping": "collections.abc",
     "Path": "pathlib",
-    "Progress": "flowscope.lab.progress",
+    "Progress": "flowscope.lab.running.progress",
     "Sequence": "collections.abc",
     "Tensor": "torch",
     "nn": "torch",

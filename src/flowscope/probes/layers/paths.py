@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import TapError
-from flowscope.probes.curvature import hashed
-from flowscope.probes.depth import Rows
+from flowscope.probes.heads.curvature import hashed
+from flowscope.probes.layers.depth import Rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.tap import BlockPass
 

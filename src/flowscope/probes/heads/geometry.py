@@ -1,6 +1,6 @@
 r"""The Markov geometry of every head, text by text: a few scalars per prompt, layer and head.
 
-For each sequence the logits of a head are formed, its chain (`flowscope.probes.chains`) is
+For each sequence the logits of a head are formed, its chain (`flowscope.probes.heads.chains`) is
 summarised (`flowscope.markov.chain_quantities`) and they are dropped; the sectors of its scores
 come from the logits without mask.
 """
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from flowscope.errors import FlowscopeError
 from flowscope.markov import QUANTITIES, chain_quantities, quasi_quantities, sector_quantities
-from flowscope.probes.chains import ChainKind, HeadLogits, head_logits
-from flowscope.probes.curvature import hashed
+from flowscope.probes.heads.chains import ChainKind, HeadLogits, head_logits
+from flowscope.probes.heads.curvature import hashed
 from flowscope.probes.reducer import Reducer
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall

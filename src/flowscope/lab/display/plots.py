@@ -10,7 +10,7 @@ from typing import Any
 from flowscope.errors import InvalidInputError, Missing
 from flowscope.records import Run
 from flowscope.report import Page
-from flowscope.report.canvas import matplotlib_figure, picture_of
+from flowscope.report.drawing.canvas import matplotlib_figure, picture_of
 from flowscope.report.source import Source, read_source
 
 __all__ = ["Figures", "NamedFigure"]

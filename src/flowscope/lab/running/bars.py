@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 
-from flowscope.lab.progress import Progress, silent
+from flowscope.lab.running.progress import Progress, silent
 
 __all__ = ["displayed_progress"]
 

@@ -48,9 +48,9 @@ from torch import Tensor
 
 from flowscope.errors import TapError
 from flowscope.flows import Segment
-from flowscope.probes.curvature import hashed
-from flowscope.probes.depth import Rows
-from flowscope.probes.paths import sampled_rows
+from flowscope.probes.heads.curvature import hashed
+from flowscope.probes.layers.depth import Rows
+from flowscope.probes.layers.paths import sampled_rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.tap import BlockPass
 from flowscope.transport.rows import row_wasserstein

@@ -103,8 +103,8 @@ def _made(instrument: Instrument) -> Callable[..., Any]:
 
 def _called(instrument: Instrument, given: dict[str, Any]) -> Any:
     """Run an instrument on what the caller gave: objects, a run folder, a callback, settings."""
-    from flowscope.lab.bars import displayed_progress
     from flowscope.lab.engine import run
+    from flowscope.lab.running.bars import displayed_progress
 
     out, progress, only = (given.pop(name, default) for name, (_, default, _) in _SHARED.items())
     objects, recorded = _split(instrument, given)

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.flows.drift import first_order, restricted_bound
-from flowscope.probes.coordinates import LogitCoordinates, LogitReadout
+from flowscope.probes.layers.coordinates import LogitCoordinates, LogitReadout
 from flowscope.probes.reducer import Arrays
 from flowscope.simplex import entropy, oscillation
 from flowscope.simplex.probability import split_peak

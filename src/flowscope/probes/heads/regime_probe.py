@@ -24,9 +24,9 @@ from torch import Tensor
 from flowscope.errors import FlowscopeError
 from flowscope.markov.irreversibility import displacement, entropy_production, net_flow
 from flowscope.markov.kernels import diffusion_kernel, sinkhorn_kernel
-from flowscope.probes.chains import HeadLogits, head_logits
-from flowscope.probes.geometry import self_attention
-from flowscope.probes.identities import (
+from flowscope.probes.heads.chains import HeadLogits, head_logits
+from flowscope.probes.heads.geometry import self_attention
+from flowscope.probes.heads.identities import (
     IDENTITIES,
     HeadScores,
     identity_errors,

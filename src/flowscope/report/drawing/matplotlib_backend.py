@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from matplotlib.transforms import blended_transform_factory
 
 from flowscope.report import theme
+from flowscope.report.drawing.matplotlib_traces import POINT, colour, draw_trace, handle, line_style
+from flowscope.report.drawing.panels import PANEL_TITLE, WIDTH, axis_name
 from flowscope.report.escaping import from_plotly
-from flowscope.report.matplotlib_traces import POINT, colour, draw_trace, handle, line_style
-from flowscope.report.panels import PANEL_TITLE, WIDTH, axis_name
 from flowscope.report.theme import Picture
 
 __all__ = ["as_matplotlib"]

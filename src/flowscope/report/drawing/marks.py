@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from flowscope.report import theme
-from flowscope.report.colours import css_colour
+from flowscope.report.drawing.colours import css_colour
 from flowscope.report.escaping import html_text, plotly_text
 from flowscope.report.theme import Picture
 

@@ -31,7 +31,7 @@ def picture_of(source: Source, figure: Figure) -> Picture | MatplotlibFigure:
     Missing
         The run lacks a table that the figure shows.
     """
-    from flowscope.report.panels import with_key
+    from flowscope.report.drawing.panels import with_key
 
     try:
         drawn = figure.draw(source)
@@ -48,7 +48,7 @@ def matplotlib_figure(source: Source, figure: Figure) -> MatplotlibFigure:
     Missing
         The run lacks a table that the figure shows.
     """
-    from flowscope.report.matplotlib_backend import as_matplotlib
+    from flowscope.report.drawing.matplotlib_backend import as_matplotlib
 
     drawn = picture_of(source, figure)
     return as_matplotlib(drawn, figure.title) if isinstance(drawn, dict) else drawn

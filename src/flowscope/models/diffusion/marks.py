@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flowscope.models.denoiser import Denoiser
+from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.models.loading import weight_hash
 from flowscope.models.marks import configuration_marks, model_marks
 from flowscope.records import Unavailable, library_versions

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.models.encoders import ImageInput
+from flowscope.models.images.encoders import ImageInput
 from flowscope.models.loading import load, weight_hash
 from flowscope.nets import bundled_encoder, bundled_path
 from flowscope.records import Unavailable

@@ -5,8 +5,8 @@ from typing import Any
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.marks import Drawn, Entry, swatch_trace
 from flowscope.report.escaping import plotly_text
-from flowscope.report.marks import Drawn, Entry, swatch_trace
 from flowscope.report.theme import Picture
 
 __all__ = ["PANEL_TITLE", "WIDTH", "axis_name", "beside", "panel_row", "with_key"]

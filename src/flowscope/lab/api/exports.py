@@ -5,12 +5,12 @@ from flowscope.lab.registry import instrument_exports, instrument_names
 __all__ = ["HOMES", "PACKAGES", "exported_names", "result_names"]
 
 HOMES = {
-    "Comparison": "flowscope.lab.compare",
+    "Comparison": "flowscope.lab.display.compare",
     "Loaded": "flowscope.models.loading",
     "Reproduction": "flowscope.lab.study",
     "Result": "flowscope.lab.result",
     "Tap": "flowscope.tap",
-    "compare": "flowscope.lab.compare",
+    "compare": "flowscope.lab.display.compare",
     "couple": "flowscope.levers",
     "doctor": "flowscope.models.doctor",
     "load": "flowscope.models.loading",

@@ -1,0 +1,3 @@
+"""Finished runs for a reader: listed, compared, drawn, put on a page."""
+
+__all__ = ()

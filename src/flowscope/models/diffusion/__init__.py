@@ -1,0 +1,3 @@
+"""Diffusion models: the denoiser with its schedule, its loading, its marks."""
+
+__all__ = ()

@@ -1,0 +1,3 @@
+"""Probes of attention heads: entropy, Markov chains, geometry, curvature, identities."""
+
+__all__ = ()

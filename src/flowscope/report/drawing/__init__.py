@@ -1,0 +1,3 @@
+"""Pictures of the page: colours, marks, traces, panels, and the matplotlib back end."""
+
+__all__ = ()
