@@ -81,8 +81,8 @@ def tail_of(loaded: Loaded, prompts: Prompts) -> Tail:
 def seconds_of(
     loaded: Loaded, prompts: Prompts, probe: DepthProbe | TransplantProbe | None, tokens: int | None
 ) -> float:
-    """Run a probe over all prompts on ``tokens`` tokens of each, and say how long it took."""
-    start = time.perf_counter()
+    """Run a probe over all prompts on ``tokens`` tokens of each, and say how much processor time it took."""
+    start = time.process_time()
     for batch in batches_of(loaded, prompts, 8):
         with Tap(loaded.model) as tap:
             if probe is not None:
@@ -93,7 +93,7 @@ def seconds_of(
             loaded.model(**batch.inputs)
         if probe is not None:
             probe.end()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measured(loaded: Loaded, prompts: Prompts) -> Arrays:
@@ -167,7 +167,8 @@ def opened(model: Path | None, text: Path | None, length: int) -> tuple[Loaded, 
     loaded = load(model or bundled_path(), tokenizer=tokenizer)
     if text is None:
         return loaded, prompts_of(loaded, packaged_texts(), count=PROMPTS, length=length)
-    content = gzip.open(text, "rt").read() if text.suffix == ".gz" else text.read_text("utf-8")
+    raw = text.read_bytes()
+    content = (gzip.decompress(raw) if text.suffix == ".gz" else raw).decode()
     return loaded, prompts_of(loaded, [content], count=PROMPTS, length=length, running=True)
 
 
@@ -197,7 +198,9 @@ def main() -> None:
         bare = seconds_of(loaded, prompts, None, None)
         depth = seconds_of(loaded, prompts, DepthProbe(readout, width=tail.width), None)
         lent = seconds_of(loaded, prompts, TransplantProbe(readout), TOKENS)
-        print(f"seconds: model {bare:.1f}, with depth {depth:.1f}, with transplants {lent:.1f}")
+        print(
+            f"processor seconds: model {bare:.1f}, with depth {depth:.1f}, with transplants {lent:.1f}"
+        )
 
 
 if __name__ == "__main__":

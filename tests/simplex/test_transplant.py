@@ -77,6 +77,21 @@ def test_the_layout_follows_both_rankings():
     assert steps.transplanted[1, 0] == 0
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=6, max_size=6)
+        | st.lists(st.sampled_from([-0.0, 0.0, 1.0, -1.0, 1.5]), min_size=6, max_size=6),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_the_ranking_by_bits_is_the_stable_sort(rows):
+    z = torch.tensor(rows, dtype=torch.float32)
+    expected = z.double().argsort(stable=True, dim=-1, descending=True)
+    assert torch.equal(transplant._ranking(z), expected)
+
+
 def test_blocks_of_rows_change_nothing(monkeypatch):
     before, after, donors = _drawn(0, 11, 6)
     whole = simplex.transplanted_steps(before, after, donors)

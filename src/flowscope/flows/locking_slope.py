@@ -121,7 +121,8 @@ def log_response(total_variation: ArrayLike, transplanted: ArrayLike) -> Numbers
             "transplanted must have the shape of total_variation and an axis of donors; found "
             f"{others.shape} and {moved.shape}."
         )
-    return _log(moved) - _log(others).mean(-1)
+    response: Numbers = _log(moved) - _log(others).mean(-1)
+    return response
 
 
 def slope_sums(prompt: ArrayLike, tail_mass: ArrayLike, response: ArrayLike) -> SlopeSums:
@@ -226,7 +227,8 @@ def common_slope(sums: SlopeSums, layers: Sequence[int] | None = None) -> Slope:
 
 def _log(values: Numbers) -> Numbers:
     """Logarithm; NaN where there is none."""
-    return np.log(values, out=np.full_like(values, np.nan), where=values > 0)
+    logs: Numbers = np.log(values, out=np.full_like(values, np.nan), where=values > 0)
+    return logs
 
 
 def _ratio(over: ArrayLike, under: ArrayLike) -> Numbers:
