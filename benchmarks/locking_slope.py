@@ -81,7 +81,7 @@ def tail_of(loaded: Loaded, prompts: Prompts) -> Tail:
 def seconds_of(
     loaded: Loaded, prompts: Prompts, probe: DepthProbe | TransplantProbe | None, tokens: int | None
 ) -> float:
-    """Run a probe over all prompts on ``tokens`` tokens of each, and say how much processor time it took."""
+    """Processor time of a probe over all prompts, on ``tokens`` tokens of each."""
     start = time.process_time()
     for batch in batches_of(loaded, prompts, 8):
         with Tap(loaded.model) as tap:

@@ -234,4 +234,5 @@ def _log(values: Numbers) -> Numbers:
 def _ratio(over: ArrayLike, under: ArrayLike) -> Numbers:
     """Quotient; NaN over zero."""
     a, b = np.asarray(over, np.float64), np.asarray(under, np.float64)
-    return np.divide(a, b, out=np.full(np.broadcast(a, b).shape, np.nan), where=b > 0)
+    quotient: Numbers = np.divide(a, b, out=np.full(np.broadcast(a, b).shape, np.nan), where=b > 0)
+    return quotient
