@@ -199,7 +199,9 @@ def main() -> None:
         depth = seconds_of(loaded, prompts, DepthProbe(readout, width=tail.width), None)
         lent = seconds_of(loaded, prompts, TransplantProbe(readout), TOKENS)
         print(
-            f"processor seconds: model {bare:.1f}, with depth {depth:.1f}, with transplants {lent:.1f}"
+            f"processor seconds: model {bare:.1f}, with depth {depth:.1f}",
+            f"with transplants {lent:.1f}",
+            sep=", ",
         )
 
 
