@@ -15,6 +15,14 @@ from flowscope.flows.drift import (
 )
 from flowscope.flows.gram import centred_gram, principal_axes, quadratic_variation_gram
 from flowscope.flows.hodge import Rotation, grid_rotation, rotation
+from flowscope.flows.locking_slope import (
+    Slope,
+    SlopeSums,
+    common_slope,
+    joined_sums,
+    log_response,
+    slope_sums,
+)
 from flowscope.flows.meter import DepthMeter
 from flowscope.flows.sampling import (
     family_drift,
@@ -49,17 +57,22 @@ __all__ = [
     "JumpDetector",
     "Rotation",
     "Segment",
+    "Slope",
+    "SlopeSums",
     "StateStatistics",
     "StepStatistics",
     "centred_gram",
+    "common_slope",
     "concentration",
     "drift_sample",
     "family_drift",
     "fit_denoising_score",
     "grid_rotation",
     "joined",
+    "joined_sums",
     "jump_report",
     "line_relative_variation",
+    "log_response",
     "mass_residual",
     "neighbour_drift",
     "ode_path",
@@ -77,6 +90,7 @@ __all__ = [
     "segments_of",
     "select_drift",
     "simplex_flow",
+    "slope_sums",
     "state_statistics",
     "stein_identities",
     "step_statistics",

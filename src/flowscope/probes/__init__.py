@@ -22,6 +22,7 @@ from flowscope.probes.tap_loop import (
     model_anatomy,
     tap_pass,
 )
+from flowscope.probes.transplants import TransplantProbe, drawn_donors, spaced_rows
 
 __all__ = [
     "Arrays",
@@ -46,14 +47,17 @@ __all__ = [
     "Rows",
     "Setting",
     "TapProbe",
+    "TransplantProbe",
     "altered",
     "attention_output",
+    "drawn_donors",
     "head_logits",
     "live_block",
     "model_anatomy",
     "pooled_readout",
     "positions_readout",
     "sampled_pairs",
+    "spaced_rows",
     "tap_pass",
     "variational_inequality",
 ]

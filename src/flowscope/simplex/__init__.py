@@ -15,8 +15,10 @@ from flowscope.simplex.mobility import (
 )
 from flowscope.simplex.projection import project_to_simplex
 from flowscope.simplex.spectrum import mobility_norm, mobility_spectrum
+from flowscope.simplex.transplant import TransplantedSteps, transplanted_steps
 
 __all__ = [
+    "TransplantedSteps",
     "apply_mobility",
     "effective_mobility",
     "entropy",
@@ -31,4 +33,5 @@ __all__ = [
     "project_to_simplex",
     "replicator_flow",
     "total_variation",
+    "transplanted_steps",
 ]
