@@ -13,6 +13,7 @@ from flowscope.probes.layers.differences import DifferenceProbe
 from flowscope.probes.layers.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.layers.hidden import HiddenProbe
 from flowscope.probes.layers.paths import PathProbe
+from flowscope.probes.layers.transplants import TransplantProbe, drawn_donors, spaced_rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.tap_loop import (
     InputBatch,
@@ -22,7 +23,6 @@ from flowscope.probes.tap_loop import (
     model_anatomy,
     tap_pass,
 )
-from flowscope.probes.transplants import TransplantProbe, drawn_donors, spaced_rows
 
 __all__ = [
     "Arrays",

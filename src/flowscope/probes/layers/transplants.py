@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import TapError
-from flowscope.probes.depth import Readout, Rows
+from flowscope.probes.layers.depth import Readout, Rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.simplex import TransplantedSteps, transplanted_steps
 from flowscope.tap import BlockPass
