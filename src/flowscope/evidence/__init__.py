@@ -2,18 +2,20 @@
 
 from flowscope.evidence.bootstrap import (
     Counts,
-    mean_over_prompts,
-    median_over_prompts,
+    expanded_level,
     percentile_interval,
     resampled_counts,
     resampled_medians,
 )
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect, strength_of
+from flowscope.evidence.means import mean_over_prompts
+from flowscope.evidence.medians import median_over_prompts
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
     "MINIMUM_UNITS",
     "Counts",
+    "expanded_level",
     "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",
