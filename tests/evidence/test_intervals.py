@@ -93,9 +93,10 @@ def rejected(m, values, owner, level):
     n = len(sizes)
     error = np.sqrt(n / (n - 1) * (residuals**2).sum())
     excess = (below - sizes / 2).sum()
+    excess = max(abs(excess) - 0.5, 0)
     if error < 1e-9:
         return excess != 0
-    return abs(excess / error) > stats.t.ppf((1 + level) / 2, n - 1)
+    return excess / error > stats.t.ppf((1 + level) / 2, n - 1)
 
 
 @settings(deadline=None)

@@ -3,9 +3,9 @@ r"""Mean over prompts: the union of the Student interval and the bootstrap-t int
 The mean over tokens $R = \sum_p s_p / \sum_p n_p$ of per-prompt sums $s_p$ and sizes $n_p$ is a
 ratio. Linearised, it is the mean of $e_p = (s_p - R n_p) / \bar n$ with standard error
 $\mathrm{se}^2 = \sum_p e_p^2 / (n (n - 1))$ over the $n$ prompts that have tokens. The Student
-interval $R \pm t_{n-1}\,\mathrm{se}$ is short where the prompts are skewed; the bootstrap-t interval
-takes the quantiles of $(R^* - R)/\mathrm{se}^*$ over resampled prompts instead, and is short where
-they are symmetric with heavy tails. Their union covers in both cases.
+interval $R \pm t_{n-1}\,\mathrm{se}$ is short on one side where the prompts are skewed. The
+bootstrap-t interval takes the quantiles of $(R^* - R)/\mathrm{se}^*$ over resampled prompts
+instead, which follow the skewness. Their union covers in both cases.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ of the ratio $\sum_p (c_p(m) - n_p/2) / N$ over the $n$ prompts:
 
 $$t(m) = \frac{\sum_p c_p - N/2}{\sqrt{\frac{n}{n-1} \sum_p (c_p - n_p \sum_q c_q / N)^2}}$$
 
-The interval is all $m$ that the test does not reject. Between two neighbouring token values $t$ is
+The interval is all $m$ that the test does not reject. Counts are whole, so the numerator is taken
+half a token nearer to 0; without that the test of 16 prompts of one token has a level of 7.7 %. Between two neighbouring token values $t$ is
 constant, so all its values come from one sort and cumulated sums.
 """
 
@@ -89,7 +90,7 @@ def score_interval(
     order = np.argsort(values, kind="stable")
     ordered, owner = values[order], prompt[order]
     per_prompt = np.bincount(owner).astype(np.float64)
-    units = np.count_nonzero(per_prompt)
+    units = int(np.count_nonzero(per_prompt))
     if units < 2:
         return np.nan, np.nan
     score = _scores(owner, per_prompt, units)
@@ -116,6 +117,7 @@ def _scores(
     spread = squares - 2 * share * products + share**2 * (per_prompt**2).sum()
     spread = np.where(spread > 1e-9 * np.maximum(squares, 1), spread, 0.0)
     excess = np.arange(total + 1) - total / 2
+    excess = np.sign(excess) * np.maximum(np.abs(excess) - 0.5, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         score = excess / np.sqrt(units / (units - 1) * spread)
     return np.where(np.isnan(score), 0.0, score)
