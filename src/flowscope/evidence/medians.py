@@ -7,8 +7,9 @@ of the ratio $\sum_p (c_p(m) - n_p/2) / N$ over the $n$ prompts:
 $$t(m) = \frac{\sum_p c_p - N/2}{\sqrt{\frac{n}{n-1} \sum_p (c_p - n_p \sum_q c_q / N)^2}}$$
 
 The interval is all $m$ that the test does not reject. Counts are whole, so the numerator is taken
-half a token nearer to 0; without that the test of 16 prompts of one token has a level of 7.7 %. Between two neighbouring token values $t$ is
-constant, so all its values come from one sort and cumulated sums.
+half a token nearer to 0; without that the test of 16 prompts of one token has a level of 7.7 %.
+Between two neighbouring token values $t$ is constant, so all its values come from one sort and
+cumulated sums.
 """
 
 from __future__ import annotations

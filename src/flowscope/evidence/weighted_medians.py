@@ -8,6 +8,8 @@ is cumulated token by token. The cost is O(draws · (prompts · bins + N / bins)
 O(draws · N), and the sums are of whole numbers, so the result is the same to the last bit.
 """
 
+from __future__ import annotations
+
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
