@@ -9,9 +9,9 @@ from flowscope.evidence.bootstrap import (
 )
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect, strength_of
 from flowscope.evidence.layer_shifts import ShiftedCorrelations, shifted_correlations
+from flowscope.evidence.maximal_t import Simultaneous, simultaneous
 from flowscope.evidence.means import mean_over_prompts
 from flowscope.evidence.medians import median_over_prompts
-from flowscope.evidence.simultaneous import Simultaneous, simultaneous
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
