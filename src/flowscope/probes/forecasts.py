@@ -74,8 +74,8 @@ def forecast_errors(
     Returns
     -------
     ``one_*`` and ``onward_*`` ``[n, steps]`` for every forecast and reference (the line, and a
-    forecast without ``one_step``, only onward), and of the model's own steps: ``osc``, ``first_order``, ``restricted``, ``writes``
-    (NaN without ``between``).
+    forecast without ``one_step``, only onward), and of the model's own steps:
+    ``osc``, ``first_order``, ``restricted``, ``writes`` (NaN without ``between``).
     """
     y = coordinates.reduced(hidden)
     rows = max(_LOGITS_AT_ONCE // (readout.width * 8), 4)

@@ -65,9 +65,7 @@ def test_linearised_values_have_the_ratio_as_mean_and_its_spread():
     gain = 0.3 * scale + 0.1 * g.normal(size=4000)
     values = linearised(gain, scale)
     assert_allclose(values.mean(), gain.sum() / scale.sum(), rtol=1e-12)
-    draws = [
-        gain[rows].sum() / scale[rows].sum() for rows in g.integers(0, 4000, size=(400, 4000))
-    ]
+    draws = [gain[rows].sum() / scale[rows].sum() for rows in g.integers(0, 4000, size=(400, 4000))]
     assert_allclose(values.std() / 4000**0.5, np.std(draws), rtol=0.12)
 
 

@@ -27,6 +27,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift import (
     Drift,
     DriftSample,
+    Training,
     drift_sample,
     group_folds,
     half_of_prompts,
@@ -53,6 +54,8 @@ _FOLDS = 5
 _FEWEST_PROMPTS = 14  # five folds in four fifths of each half
 _HEUN_STEPS = 2
 _MOST_STEPS = 300  # of an integrator; a smooth field takes about ten per path
+_RTOL, _ATOL = 1e-4, 1e-5  # total variation is read to a thousandth; a network is float32
+_TRAINING = Training(epochs=30, patience=4)
 _NEIGHBOURS = (8, 16, 32, 64)
 _COLUMNS = {
     "still": "onward_persistence",
@@ -122,16 +125,16 @@ def skill_table(readings: Sequence[Adequacy]) -> pd.DataFrame:
             if name in part.errors
         }
         tokens = np.bincount(part.prompt)
-        for prompt in np.flatnonzero(tokens):
-            rows.append(
-                {
-                    "first_layer": part.segment.first,
-                    "last_layer": part.segment.last,
-                    "prompt": int(prompt),
-                    "tokens": int(tokens[prompt]),
-                    **{column: values[prompt] for column, values in sums.items()},
-                }
-            )
+        rows += [
+            {
+                "first_layer": part.segment.first,
+                "last_layer": part.segment.last,
+                "prompt": int(prompt),
+                "tokens": int(tokens[prompt]),
+                **{column: values[prompt] for column, values in sums.items()},
+            }
+            for prompt in np.flatnonzero(tokens)
+        ]
     return pd.DataFrame(rows)
 
 
@@ -248,7 +251,7 @@ def _fit(
     """One kind of drift and its setting in words; smaller choices where a sample is small."""
     if kind == "perceptron":
         with torch.enable_grad():  # the network is trained
-            network = perceptron_drift(sample, generator=generator, rich=rich)
+            network = perceptron_drift(sample, generator=generator, rich=rich, training=_TRAINING)
         return network, f"{len(network.errors)} epochs"
     counts = torch.unique(sample.groups, return_counts=True)[1]
     if kind == "neighbours":
@@ -301,7 +304,7 @@ def _integrated(
 ) -> OdePath:
     if kind == "neighbours":
         return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
-    return ode_path(velocity, start, times, max_steps=_MOST_STEPS)
+    return ode_path(velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS)
 
 
 def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequacy:

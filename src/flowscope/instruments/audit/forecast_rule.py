@@ -1,17 +1,18 @@
 r"""Decide whether a flow forecasts more than the mean step of each layer does.
 
-The *skill* of a forecast is $1 - \sum \mathrm{TV}(\text{forecast}) / \sum \mathrm{TV}(\text{still})$
-over held-out tokens and layers, *still* being the forecast that nothing changes. A constant vector
-per layer has skill as well, and it is no flow. So the effect is
+The *skill* of a forecast is
+$1 - \sum \mathrm{TV}(\text{forecast}) / \sum \mathrm{TV}(\text{still})$ over held-out tokens and
+layers, *still* being the forecast that nothing changes. A constant vector per layer has skill as
+well, and it is no flow. So the effect is
 
 $$ \mathrm{effect} = \mathrm{skill}(\text{flow}) - \max\{0, \mathrm{skill}(\text{mean drift})\}
    = \min_{\text{reference}} \frac{\sum_i (E_i^{\text{reference}} - E_i^{\text{flow}})}
      {\sum_i E_i^{\text{still}}}, $$
 
-$i$ a prompt, the references being still and the mean drift. Either ratio $\rho$ is the mean of
-the per-prompt effects $u_i = \rho + (g_i - \rho s_i) / \bar s$ (its linearisation), which an
-interval of a mean can take. The *room* is the effect of the true coordinates: what a perfect flow in
-these axes would gain. Where it is small the claim could not have held.
+$i$ a prompt, the references being still and the mean drift. Either ratio $\rho$ is the mean of the
+per-prompt effects $u_i = \rho + (g_i - \rho s_i) / \bar s$ (its linearisation), which an interval
+of a mean can take. The *room* is the effect of the true coordinates: what a perfect flow in these
+axes would gain. Where it is small the claim could not have held.
 """
 
 from collections.abc import Mapping
