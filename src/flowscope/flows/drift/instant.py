@@ -26,7 +26,7 @@ from flowscope.flows.sampling import ode_path
 __all__ = ["instantaneous_sample"]
 
 Fit = Callable[[DriftSample], Drift]
-_MOST_STEPS = 60  # over one layer; a smooth drift takes about five
+_MOST_STEPS = 30  # over one layer; a smooth drift takes about five
 
 
 def instantaneous_sample(

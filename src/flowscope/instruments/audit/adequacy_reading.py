@@ -53,7 +53,7 @@ __all__ = ["cross_forecasts", "skill_table"]
 _FOLDS = 5
 _FEWEST_PROMPTS = 14  # five folds in four fifths of each half
 _HEUN_STEPS = 2
-_MOST_STEPS = 300  # of an integrator; a smooth field takes about ten per path
+_MOST_STEPS = 30  # per layer; a smooth field takes about five, and a stiff one is no forecast
 _RTOL, _ATOL = 1e-4, 1e-5  # total variation is read to a thousandth; a network is float32
 _TRAINING = Training(epochs=30, patience=4)
 _NEIGHBOURS = (8, 16, 32, 64)
@@ -274,29 +274,37 @@ def _forecast(
     truth, still = spare.y[:, 1:], spare.y[:, :1]
     error = float((said - truth).square().sum() / (truth - still).square().sum())
     because = because or stop
-    n, states, r = held.y.shape
-    # every state starts its own layer: one path for all of them, on a clock of its own
-    starts = held.times[:-1].repeat(n)
-    each = None if held.context is None else held.context.flatten(0, 1)
-    near = _integrated(
+    near, stop = (
+        (torch.full_like(onward, torch.nan), because) if because else _one_layer(drift, kind, held)
+    )
+    error = float("inf") if stop or not np.isfinite(error) else error
+    return Forecast(one_step=near, onward=onward), error, stop
+
+
+def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
+    """Coordinates one layer after each state: one path for all of them, on clocks of their own."""
+    n, states, r = course.y.shape
+    starts = course.times[:-1].repeat(n)
+    each = None if course.context is None else course.context.flatten(0, 1)
+    path = _integrated(
         kind,
         lambda t, x: drift(starts + t, x, each),
-        held.y[:, :-1].reshape(-1, r),
-        torch.tensor([0.0, held.step], dtype=torch.float64),
+        course.y[:, :-1].reshape(-1, r),
+        torch.tensor([0.0, course.step], dtype=torch.float64),
     )
-    because = because or ("" if near.status == "ok" else near.because or near.status)
-    one_step = near.states[-1].reshape(n, states - 1, r)
-    forecast = Forecast(one_step=one_step, onward=onward)
-    return forecast, float("inf") if because or not np.isfinite(error) else error, because
+    return path.states[-1].reshape(n, states - 1, r), _stop(path)
 
 
 def _onward(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
     """Coordinates from the first state on, with the context frozen there."""
     first = None if course.context is None else course.context[:, 0]
     path = _integrated(kind, lambda t, x: drift(t, x, first), course.y[:, 0], course.times)
-    return path.states[1:].transpose(0, 1), "" if path.status == "ok" else (
-        path.because or path.status
-    )
+    return path.states[1:].transpose(0, 1), _stop(path)
+
+
+def _stop(path: OdePath) -> str:
+    """Why an integration stopped; empty when it did not."""
+    return "" if path.status == "ok" else path.because or path.status
 
 
 def _integrated(
@@ -304,7 +312,9 @@ def _integrated(
 ) -> OdePath:
     if kind == "neighbours":
         return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
-    return ode_path(velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS)
+    return ode_path(
+        velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS * (len(times) - 1)
+    )
 
 
 def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequacy:
