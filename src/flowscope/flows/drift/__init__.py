@@ -20,6 +20,7 @@ from flowscope.flows.drift.features import FeatureMap, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.instant import instantaneous_sample
 from flowscope.flows.drift.kernels import Kernel, distance_kernel, gaussian_kernel, median_distance
+from flowscope.flows.drift.layers import half_of_prompts, mean_paths, shuffled_layers
 from flowscope.flows.drift.marginals import (
     Discrepancy,
     discrepancy,
@@ -64,11 +65,13 @@ __all__ = [
     "fit_budget",
     "gaussian_kernel",
     "group_folds",
+    "half_of_prompts",
     "huber_location",
     "instantaneous_sample",
     "ks_distance",
     "ks_draws",
     "mean_drift",
+    "mean_paths",
     "median_distance",
     "mmd2",
     "neighbour_drift",
@@ -79,4 +82,5 @@ __all__ = [
     "ridge_drift",
     "select_drift",
     "settling",
+    "shuffled_layers",
 ]

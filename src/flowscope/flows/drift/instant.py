@@ -26,6 +26,7 @@ from flowscope.flows.sampling import ode_path
 __all__ = ["instantaneous_sample"]
 
 Fit = Callable[[DriftSample], Drift]
+_MOST_STEPS = 30  # over one layer; a smooth drift takes about five
 
 
 def instantaneous_sample(
@@ -90,7 +91,9 @@ def _correction(drift: Drift, sample: DriftSample, step: float) -> Tensor | None
     def velocity(t: Tensor, y: Tensor) -> Tensor:
         return drift(times + t, y, context)
 
-    path = ode_path(velocity, sample.states, [0.0, step], rtol=1e-4, atol=1e-6)
+    path = ode_path(
+        velocity, sample.states, [0.0, step], rtol=1e-4, atol=1e-6, max_steps=_MOST_STEPS
+    )
     if path.status != "ok":
         return None
     mean = (path.states[-1] - sample.states) / step

@@ -28,7 +28,7 @@ __all__ = ["PathReading", "Paths", "following_tokens", "sampled_paths"]
 # prompts are many, though never fewer than four. The few looked at in full come on top.
 _NUMBERS_KEPT = 2**25
 _FEWEST = 4
-_CLOSE = 256  # tokens looked at in full: whole laws over a vocabulary cost most of the time
+_CLOSE = 384  # tokens looked at in full: whole laws over a vocabulary cost most of the time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

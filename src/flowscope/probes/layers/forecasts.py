@@ -41,12 +41,12 @@ class Forecast:
     Attributes
     ----------
     one_step
-        From the state before.
+        From the state before; None where only the long forecast is asked for.
     onward
         From the first state of the segment.
     """
 
-    one_step: Float[Tensor, "n steps r"]
+    one_step: Float[Tensor, "n steps r"] | None
     onward: Float[Tensor, "n steps r"]
 
 
@@ -73,9 +73,9 @@ def forecast_errors(
 
     Returns
     -------
-    ``one_*`` and ``onward_*`` ``[n, steps]`` for every forecast and reference (the line only
-    onward), and of the model's own steps: ``osc``, ``first_order``, ``restricted``, ``writes``
-    (NaN without ``between``).
+    ``one_*`` and ``onward_*`` ``[n, steps]`` for every forecast and reference (the line, and a
+    forecast without ``one_step``, only onward), and of the model's own steps:
+    ``osc``, ``first_order``, ``restricted``, ``writes`` (NaN without ``between``).
     """
     y = coordinates.reduced(hidden)
     rows = max(_LOGITS_AT_ONCE // (readout.width * 8), 4)
@@ -83,7 +83,10 @@ def forecast_errors(
     for start in range(0, len(hidden), rows):
         piece = slice(start, start + rows)
         part = {
-            name: Forecast(one_step=f.one_step[piece], onward=f.onward[piece])
+            name: Forecast(
+                one_step=None if f.one_step is None else f.one_step[piece],
+                onward=f.onward[piece],
+            )
             for name, f in forecasts.items()
         }
         segment = _Segment(readout, coordinates, hidden[piece], y[piece], part)
@@ -148,9 +151,10 @@ class _Segment:
             }
             truth = Forecast(one_step=self.y[:, 1:], onward=self.y[:, 1:])
             for name, said in {**self.forecasts, "floor": truth}.items():
-                near = z + self.coordinates.lifted(said.one_step[:, k] - self.y[:, k])
+                if said.one_step is not None:
+                    near = z + self.coordinates.lifted(said.one_step[:, k] - self.y[:, k])
+                    told[f"one_{name}"] = _variation(near.softmax(-1), q)
                 far = first + self.coordinates.lifted(said.onward[:, k] - self.y[:, 0])
-                told[f"one_{name}"] = _variation(near.softmax(-1), q)
                 told[f"onward_{name}"] = _variation(far.softmax(-1), q)
             yield told
             z, p = nearer, q

@@ -1,0 +1,281 @@
+"""Whether P1 "Forecast" holds where there is a flow, and only there.
+
+Subjects whose answer is known, on a linear output: steps that are the same for every token
+(``constant drift``), with noise that no forecast can know; a linear flow (``planted flow``) with
+noise, and the same flow in random order of its layers (``shuffled depth``). Then real
+architectures: the bundled model and the same with random weights, small Llamas with random
+weights, and any trained Llama folder with a text.
+
+    python -m benchmarks.forecast_panel --seeds 20
+    python -m benchmarks.forecast_panel --only bundled,random --llama FOLDER --text FILE.gz
+
+The gate on variation is not applied to random weights and shuffled depth (``gate`` says what it
+would have done), so that the verdict itself is tried. Results are kept by subject in
+``results/forecast_panel.json``.
+"""
+
+import argparse
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain, pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.machine import described
+from flowscope.flows import segments_of
+from flowscope.instruments.audit.adequacy_reading import cross_forecasts, skill_table
+from flowscope.instruments.audit.forecast_rule import decision_of, forecast_effect
+from flowscope.instruments.audit.paths import Paths, sampled_paths
+from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.models.loading import Loaded, load
+from flowscope.models.prompts import Prompts, batches_of, packaged_texts, prompts_of
+from flowscope.models.twin import fresh_twin
+from flowscope.nets import bundled_path
+from flowscope.probes import LogitReadout
+from flowscope.records import Unavailable
+from flowscope.tap import LinearOutput
+
+RESULTS = Path(__file__).parent / "results" / "forecast_panel.json"
+PROMPTS, TOKENS, FITTED, CLOSE, LAYERS, WIDTH, VOCABULARY = 32, 128, 32, 12, 10, 16, 200
+RANK, THRESHOLD = 64, 0.15
+UNGATED = ("random", "shuffled")
+
+
+class LinearTail:
+    """z = U h, with the interface of a tail."""
+
+    positionwise, device = True, torch.device("cpu")
+
+    def __init__(self, U: Tensor) -> None:
+        self.weight, self.bias, self.width = U, torch.zeros(len(U)), len(U)
+
+    def widened(self) -> "LinearTail":
+        """Return itself: it is wide enough."""
+        return self
+
+    def linear_output(self) -> LinearOutput:
+        """The product that it ends in."""
+        program = SimpleNamespace(run=lambda hidden: hidden)
+        return LinearOutput(weight=self.weight, bias=self.bias, _program=program)
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """Logits of each row."""
+        return hidden @ self.weight.mT
+
+
+def planted(
+    seed: int, *, speed: float, drift: float, noise: float = 0.5, steady: bool = False,
+    shuffled: bool = False,
+) -> Paths:  # fmt: skip
+    """Paths of h' = h + c_layer + A h / L + noise, every prompt around a centre of its own."""
+    g = torch.Generator().manual_seed(seed)
+    A = speed * torch.randn(WIDTH, WIDTH, generator=g) / WIDTH**0.5
+    constant = drift * torch.randn(LAYERS, WIDTH, generator=g) / LAYERS**0.5
+    if steady:
+        constant = drift * torch.randn(1, WIDTH, generator=g).expand(LAYERS, -1) / LAYERS
+    centre = 0.5 * torch.randn(PROMPTS, 1, WIDTH, generator=g)
+    h = (centre + torch.randn(PROMPTS, CLOSE, WIDTH, generator=g)).flatten(0, 1)
+    states = [h]
+    flow = torch.linalg.matrix_exp(A / LAYERS)
+    for layer in range(LAYERS):
+        fresh = noise * torch.randn(h.shape, generator=g) / LAYERS**0.5
+        states.append(states[-1] @ flow.mT + constant[layer] + fresh)
+    hidden = torch.stack(states, 1)
+    if shuffled:
+        hidden = hidden[:, torch.randperm(LAYERS + 1, generator=g)]
+    U = torch.randn(VOCABULARY, WIDTH, generator=g) / WIDTH**0.5
+    place = np.arange(PROMPTS * CLOSE)
+    return Paths(
+        prompt=place // CLOSE,
+        position=place % CLOSE,
+        hidden=hidden,
+        close=place,
+        between=Unavailable("a linear map has no writes"),
+        readout=LogitReadout(LinearTail(U)),  # type: ignore[arg-type]
+    )
+
+
+PLANTED: dict[str, Callable[[int], Paths]] = {
+    "constant drift": lambda seed: planted(seed, speed=0, drift=1),
+    "constant drift, all layers": lambda seed: planted(seed, speed=0, drift=1, steady=True),
+    "noise": lambda seed: planted(seed, speed=0, drift=0, noise=1),
+    "planted flow": lambda seed: planted(seed, speed=1, drift=1),
+    "planted flow, steady": lambda seed: planted(seed, speed=1, drift=1, steady=True),
+    "shuffled depth": lambda seed: planted(seed, speed=1, drift=1, shuffled=True),
+}
+
+
+def model_paths(loaded: Loaded, prompts: Prompts) -> Paths:
+    """Depth paths of a model, as the audit reads them."""
+    paths = sampled_paths(
+        loaded.model,
+        batches_of(loaded, prompts, 8),
+        prompts=len(prompts),
+        positions=FITTED,
+        close=CLOSE,
+    )
+    assert not isinstance(paths, Unavailable), paths.reason
+    return paths
+
+
+def byte_pairs(text: str, pieces: list[dict[str, object]]) -> list[int]:
+    """Tokens of a text under the vocabulary of a small Llama: the best-scored merge first."""
+    names = [str(piece["piece"]) for piece in pieces]
+    place = {name: number for number, name in enumerate(names)}
+    ids = [
+        i for c in f" {text}" for i in ([place[c]] if c in place else [b + 3 for b in c.encode()])
+    ]
+    while True:
+        merges = [
+            (float(str(pieces[place[both]]["score"])), -k, place[both])
+            for k, both in enumerate(names[a] + names[b] for a, b in pairwise(ids))
+            if both in place
+        ]
+        if not merges:
+            return [1, *ids]
+        _, k, merged = max(merges)
+        ids[-k : 2 - k] = [merged]
+
+
+def story_prompts(folder: Path, text: Path) -> Prompts:
+    """Windows of a text as tokens of the model in a folder, far apart from each other."""
+    pieces = json.loads((folder / "tok512.json").read_text())
+    story = gzip.decompress(text.read_bytes()).decode()
+    starts = range(0, len(story) - 600, (len(story) - 600) // PROMPTS)
+    items = tuple(np.array(byte_pairs(story[k : k + 600], pieces)[:TOKENS]) for k in starts)
+    return Prompts(
+        items=items[:PROMPTS], source=text.name, data_hash="", text_hash="", images=False
+    )
+
+
+def small_llama(seed: int, layers: int) -> torch.nn.Module:
+    """A Llama of width 64 with random weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=64, intermediate_size=172, num_hidden_layers=layers, num_attention_heads=8,
+        num_key_value_heads=4, vocab_size=512, tie_word_embeddings=True,
+    )  # fmt: skip
+    return LlamaForCausalLM(config).eval()
+
+
+def models(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], Paths]]]:
+    """Real architectures, trained and with random weights."""
+    bundled = load(bundled_path())
+    texts = prompts_of(bundled, packaged_texts(), count=PROMPTS, length=TOKENS)
+    yield "bundled", 0, lambda: model_paths(bundled, texts)
+    for seed in range(options.random):
+        twin = fresh_twin(bundled.model, seed)
+        assert not isinstance(twin, Unavailable)
+        yield "random bundled", seed, lambda m=twin: model_paths(replace(bundled, model=m), texts)
+    if options.llama is None:
+        return
+    llama = load(options.llama)
+    stories = story_prompts(options.llama, options.text)
+    yield options.llama.name, 0, lambda: model_paths(llama, stories)
+    for layers in (5, 24):
+        for seed in range(options.random):
+            made = replace(llama, model=small_llama(seed, layers))
+            name = f"random Llama, {layers} layers"
+            yield name, seed, lambda m=made: model_paths(m, stories)
+
+
+def segments(paths: Paths, *, gate: bool) -> tuple[list[SegmentEvidence], str]:
+    """Segments of the depth that the gate on variation passes (all, without it), and its words."""
+    shown = paths.hidden[torch.from_numpy(paths.close)]
+    z = torch.stack([paths.readout.logits(shown[:, k]) for k in range(paths.layers + 1)], 1)
+    z = (z - z.mean(-1, keepdim=True)).double()
+    moved, size = z.diff(dim=1).square().sum(-1), z[:, :-1].square().sum(-1)
+    made, words = [], []
+    absent = Unavailable("not part of the panel")
+    for part in segments_of((moved / size).median(0).values.numpy()):
+        rows = slice(part.first - 1, part.last)
+        variation = float((moved[:, rows].sum(1) / size[:, rows].sum(1)).median())
+        evidence = SegmentEvidence(
+            first=part.first, last=part.last, kind=part.kind, relative_variation=variation,
+            interval=absent, share_above=0.0, mass_residual=0.0, mass_bound=1.0,
+            threshold=THRESHOLD, random_weights=absent, linear_interpolation=absent,
+        )  # fmt: skip
+        words.append(f"{evidence.layers}: {evidence.decision} ({variation:.3f})")
+        if evidence.decision == "holds" or (not gate and part.kind == "segment"):
+            made.append(evidence)
+    return made, "; ".join(words)
+
+
+def reading(paths: Paths, *, seed: int, gate: bool) -> dict[str, object]:
+    """The verdict on one subject and what it rests on."""
+    start = time.perf_counter()
+    parts, words = segments(paths, gate=gate)
+    made = [cross_forecasts(paths, part, rank=RANK, seed=seed) for part in parts]
+    forecasts = [part for part in made if not isinstance(part, Unavailable)]
+    if not forecasts:
+        reasons = [part.reason for part in made if isinstance(part, Unavailable)]
+        return {"outcome": "abstains", "because": "; ".join(reasons) or "no segment", "gate": words}
+    effect = forecast_effect(skill_table(forecasts))
+    return {
+        "outcome": decision_of(effect),
+        "effect": round(effect.effect, 4),
+        "interval": [round(effect.low, 4), round(effect.high, 4)],
+        "room": round(effect.room, 4),
+        "share": round(effect.share, 4),
+        "strength": effect.strength,
+        "skills": {name: round(value, 4) for name, value in effect.skills.items()},
+        "drifts": [part.chosen for part in forecasts],
+        "gate": words,
+        "seconds": round(time.perf_counter() - start, 1),
+    }
+
+
+def summary(name: str, runs: list[dict[str, object]]) -> str:
+    """One line per subject."""
+    outcomes = [str(run["outcome"]) for run in runs]
+    counts = ", ".join(f"{w} {outcomes.count(w)}" for w in dict.fromkeys(sorted(outcomes)))
+    effects = [float(str(run["effect"])) for run in runs if "effect" in run]
+    middle = f"median effect {np.median(effects):+.3f}" if effects else "no effect"
+    return f"{name:<28} {len(runs):3d} runs: {counts}; {middle}"
+
+
+def store(name: str, rows: list[dict[str, object]]) -> None:
+    """Write the runs of one subject beside those of the others."""
+    document = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    document[name] = {"machine": described(), "runs": rows}
+    RESULTS.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="of every planted subject")
+    parser.add_argument("--random", type=int, default=4, help="of every random architecture")
+    parser.add_argument("--only", default="", help="names that start so, separated by commas")
+    parser.add_argument("--llama", type=Path, help="folder of a trained Llama with tok512.json")
+    parser.add_argument("--text", type=Path, help="gzipped text for it")
+    options = parser.parse_args()
+    wanted = tuple(part for part in options.only.split(",") if part)
+    runs: dict[str, list[dict[str, object]]] = {}
+    subjects = [
+        (name, seed, lambda make=make, seed=seed: make(seed))
+        for name, make in PLANTED.items()
+        for seed in range(options.seeds)
+    ]
+    for name, seed, make in chain(subjects, models(options)):
+        if wanted and not name.startswith(wanted):
+            continue
+        row = {"seed": seed, **reading(make(), seed=seed, gate=not name.startswith(UNGATED))}
+        runs.setdefault(name, []).append(row)
+        print(name, json.dumps(row), flush=True)
+        store(name, runs[name])
+    for name, rows in runs.items():
+        print(summary(name, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+r"""Forecasts on sampled paths: flows fitted on half of the prompts, judged on the other half.
+
+The prompts are split in two. Each half is forecast by flows of the other, in principal axes of the
+other: nothing of a forecast has seen the prompt it is judged on, and every prompt is judged once.
+Within the fitting half, every kind of drift is fitted on four fifths of the prompts and the kind is
+chosen that forecasts the remaining fifth best, from the first state of the segment onward. Beside
+the flow stand
+
+* the mean step of each layer over the fitting half, the same for all tokens;
+* the chosen kind fitted on half of the prompts (the learning curve);
+* the chosen kind fitted with the layers in random order (an autonomous flow does not notice).
+
+A drift by nearest neighbours jumps where neighbours change, which an adaptive step would resolve
+one by one: it is integrated by Heun's method with a fixed step, the others by Dormand–Prince.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.flows.drift import (
+    Drift,
+    DriftSample,
+    Training,
+    drift_sample,
+    group_folds,
+    half_of_prompts,
+    instantaneous_sample,
+    mean_drift,
+    mean_paths,
+    neighbour_drift,
+    perceptron_drift,
+    ridge_drift,
+    shuffled_layers,
+)
+from flowscope.flows.sampling import OdePath, ode_path
+from flowscope.instruments.audit.adequacy import KINDS, Adequacy, halves
+from flowscope.instruments.audit.paths import Paths
+from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.probes import Arrays
+from flowscope.probes.coordinates import LogitCoordinates
+from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
+from flowscope.records import Unavailable
+
+__all__ = ["cross_forecasts", "skill_table"]
+
+_FOLDS = 5
+_FEWEST_PROMPTS = 14  # five folds in four fifths of each half
+_HEUN_STEPS = 2
+_MOST_STEPS = 30  # per layer; a smooth field takes about five, and a stiff one is no forecast
+_RTOL, _ATOL = 1e-4, 1e-5  # total variation is read to a thousandth; a network is float32
+_TRAINING = Training(epochs=30, patience=4)
+_NEIGHBOURS = (8, 16, 32, 64)
+_COLUMNS = {
+    "still": "onward_persistence",
+    "mean_drift": "onward_mean",
+    "flow": "onward_flow",
+    "floor": "onward_floor",
+    "flow_half": "onward_half",
+    "flow_shuffled": "onward_shuffled",
+}
+
+
+@torch.no_grad()
+def cross_forecasts(
+    paths: Paths,
+    segment: SegmentEvidence,
+    *,
+    rank: int,
+    rich: bool = False,
+    seed: int = 0,
+    advance: Callable[[], None] = lambda: None,
+) -> Adequacy | Unavailable:
+    """Fit, integrate and compare on one segment, or say why that cannot be done.
+
+    Parameters
+    ----------
+    paths, segment
+        Sampled paths, and the layers of a segment that passed the gate on variation.
+    rank
+        How many principal coordinates.
+    rich
+        Whether ridge and network also see products of coordinates, entropy and tail mass of the
+        distribution, and the velocity of the layer before. Forecasting onward, these stay what they
+        were at the start.
+    seed
+        Of halves, networks and shuffles.
+    advance
+        Called after each half.
+    """
+    prompts = int(paths.prompt.max()) + 1
+    if prompts < _FEWEST_PROMPTS:
+        return Unavailable(
+            f"at least {_FEWEST_PROMPTS} prompts are needed to fit a drift and judge it on other "
+            f"prompts; there are {prompts}"
+        )
+    second = halves(prompts, seed)[paths.prompt]
+    try:
+        parts = []
+        for judged in (second, ~second):
+            parts.append(_half(paths, segment, judged, rank=rank, rich=rich, seed=seed))
+            advance()
+    except InvalidInputError as error:  # too few tokens, or nothing moves: no drift can be fitted
+        return Unavailable(str(error))
+    return _joined(paths, segment, parts)
+
+
+def skill_table(readings: Sequence[Adequacy]) -> pd.DataFrame:
+    """One row per segment and prompt: total variation onward, summed over tokens and layers.
+
+    ``still`` is the error of assuming that nothing changes, ``mean_drift`` that of the mean step of
+    each layer over other prompts, ``floor`` that of the true coordinates.
+    """
+    rows = []
+    for part in readings:
+        sums = {
+            column: np.bincount(part.prompt, part.errors[name].sum(1))
+            for column, name in _COLUMNS.items()
+            if name in part.errors
+        }
+        tokens = np.bincount(part.prompt)
+        rows += [
+            {
+                "first_layer": part.segment.first,
+                "last_layer": part.segment.last,
+                "prompt": int(prompt),
+                "tokens": int(tokens[prompt]),
+                **{column: values[prompt] for column, values in sums.items()},
+            }
+            for prompt in np.flatnonzero(tokens)
+        ]
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Half:
+    """One half of the prompts as it is forecast by drifts of the other."""
+
+    rows: Tensor
+    axes: LogitCoordinates
+    y: Float[Tensor, "n states r"]
+    onward: Float[Tensor, "n steps r"]
+    errors: Arrays
+    chosen: str
+    fits: list[dict[str, object]]
+    stopped: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Course:
+    """Coordinates of tokens along a segment, with what a rich drift sees beside them."""
+
+    y: Float[Tensor, "n states r"]
+    times: Float[Tensor, "states"]
+    context: Float[Tensor, "n steps c"] | None
+    prompt: Tensor
+
+    @property
+    def step(self) -> float:
+        """Time of one layer."""
+        return float(self.times[1] - self.times[0])
+
+    def at(self, rows: Tensor) -> "_Course":
+        context = None if self.context is None else self.context[rows]
+        return replace(self, y=self.y[rows], context=context, prompt=self.prompt[rows])
+
+    def pairs(self) -> DriftSample:
+        return drift_sample(self.y, self.times, self.prompt, self.context)
+
+
+def _half(
+    paths: Paths, segment: SegmentEvidence, judged: np.ndarray, *, rank: int, rich: bool, seed: int
+) -> _Half:
+    hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
+    fitting = torch.from_numpy(~judged)
+    axes = paths.readout.coordinates(hidden[fitting].flatten(0, 1), rank)
+    rows = torch.zeros(len(judged), dtype=torch.bool)
+    rows[torch.from_numpy(paths.close)] = True
+    rows &= ~fitting
+    y = axes.reduced(hidden)
+    times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
+    context = local_statistics(paths.readout, hidden[:, :-1], y) if rich else None
+    course = _Course(y=y, times=times, context=context, prompt=torch.from_numpy(paths.prompt))
+    fitted, held = course.at(fitting), course.at(rows)
+    forecasts, fits, chosen = _forecasts(fitted, held, seed)
+    between = None
+    if not isinstance(paths.between, Unavailable):
+        near = rows[torch.from_numpy(paths.close)]
+        between = paths.between[near, segment.first - 1 : segment.last]
+    errors = forecast_errors(paths.readout, axes, hidden[rows], forecasts, between)
+    for horizon in ("one", "onward"):
+        errors[f"{horizon}_flow"] = errors[f"{horizon}_{chosen}"]
+    return _Half(
+        rows=rows.nonzero()[:, 0],
+        axes=axes,
+        y=held.y,
+        onward=forecasts[chosen].onward,
+        errors=errors,
+        chosen=chosen,
+        fits=fits,
+        stopped=str(next(row["because"] for row in fits if row["drift"] == chosen)),
+    )
+
+
+def _forecasts(
+    fitted: _Course, held: _Course, seed: int
+) -> tuple[dict[str, Forecast], list[dict[str, object]], str]:
+    """Forecasts of held-out tokens by every drift of the fitting half, and the kind it chooses."""
+    generator = torch.Generator().manual_seed(seed)
+    pairs, rich = fitted.pairs(), fitted.context is not None
+    steps = fitted.y.shape[1] - 1
+    folds = group_folds(pairs.groups, _FOLDS, generator)
+    moving = instantaneous_sample(pairs, fitted.step, fit=lambda some: ridge_drift(some, rich=rich))
+    sample, spare = moving.at(folds != 0), fitted.at(folds.reshape(-1, steps)[:, 0] == 0)
+    forecasts: dict[str, Forecast] = {}
+    fits: list[dict[str, object]] = []
+    for kind in KINDS:
+        drift, setting = _fit(kind, sample, rich=rich, generator=generator)
+        forecasts[kind], error, because = _forecast(drift, kind, held, spare)
+        fits.append(
+            {
+                "drift": kind,
+                "relative_error": error,
+                "setting": setting,
+                "status": "stopped" if because else "ok",
+                "because": because,
+            }
+        )
+    chosen = str(min(fits, key=lambda row: float(str(row["relative_error"])))["drift"])
+    near, far = mean_paths(mean_drift(pairs), held.y, held.times)
+    forecasts["mean"] = Forecast(one_step=near, onward=far)
+    others = {
+        "half": sample.at(half_of_prompts(sample.groups, generator)),
+        "shuffled": shuffled_layers(sample, generator),
+    }
+    for name, part in others.items():
+        drift, _ = _fit(chosen, part, rich=rich, generator=generator)
+        forecasts[name] = Forecast(one_step=None, onward=_onward(drift, chosen, held)[0])
+    return forecasts, fits, chosen
+
+
+def _fit(
+    kind: str, sample: DriftSample, *, rich: bool, generator: torch.Generator
+) -> tuple[Drift, str]:
+    """One kind of drift and its setting in words; smaller choices where a sample is small."""
+    if kind == "perceptron":
+        with torch.enable_grad():  # the network is trained
+            network = perceptron_drift(sample, generator=generator, rich=rich, training=_TRAINING)
+        return network, f"{len(network.errors)} epochs"
+    counts = torch.unique(sample.groups, return_counts=True)[1]
+    if kind == "neighbours":
+        others = len(sample) - int(counts.max())
+        near = neighbour_drift(sample, candidates=[k for k in _NEIGHBOURS if k <= others])
+        return near, f"{near.neighbours} neighbours"
+    ridge = ridge_drift(sample, rich=rich, folds=min(_FOLDS, len(counts)))
+    return ridge, f"strength {ridge.strength:g}"
+
+
+def _forecast(
+    drift: Drift, kind: str, held: _Course, spare: _Course
+) -> tuple[Forecast, float, str]:
+    """Forecast of the held-out tokens, its error on spare fitting prompts, and why it stopped.
+
+    The error is that of the coordinates onward, relative to no motion; infinite after a stop.
+    """
+    onward, because = _onward(drift, kind, held)
+    said, stop = _onward(drift, kind, spare)
+    truth, still = spare.y[:, 1:], spare.y[:, :1]
+    error = float((said - truth).square().sum() / (truth - still).square().sum())
+    because = because or stop
+    near, stop = (
+        (torch.full_like(onward, torch.nan), because) if because else _one_layer(drift, kind, held)
+    )
+    error = float("inf") if stop or not np.isfinite(error) else error
+    return Forecast(one_step=near, onward=onward), error, stop
+
+
+def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
+    """Coordinates one layer after each state: one path for all of them, on clocks of their own."""
+    n, states, r = course.y.shape
+    starts = course.times[:-1].repeat(n)
+    each = None if course.context is None else course.context.flatten(0, 1)
+    path = _integrated(
+        kind,
+        lambda t, x: drift(starts + t, x, each),
+        course.y[:, :-1].reshape(-1, r),
+        torch.tensor([0.0, course.step], dtype=torch.float64),
+    )
+    return path.states[-1].reshape(n, states - 1, r), _stop(path)
+
+
+def _onward(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
+    """Coordinates from the first state on, with the context frozen there."""
+    first = None if course.context is None else course.context[:, 0]
+    path = _integrated(kind, lambda t, x: drift(t, x, first), course.y[:, 0], course.times)
+    return path.states[1:].transpose(0, 1), _stop(path)
+
+
+def _stop(path: OdePath) -> str:
+    """Why an integration stopped; empty when it did not."""
+    return "" if path.status == "ok" else path.because or path.status
+
+
+def _integrated(
+    kind: str, velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, times: Tensor
+) -> OdePath:
+    if kind == "neighbours":
+        return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
+    return ode_path(
+        velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS * (len(times) - 1)
+    )
+
+
+def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequacy:
+    """Both halves put together; clouds are shown in the axes of the first."""
+    rows = torch.cat([part.rows for part in parts])
+    order = torch.argsort(rows)
+    shown = parts[0].axes
+    hidden = paths.hidden[rows[order], segment.first - 1 : segment.last + 1]
+    y = shown.reduced(hidden)
+    moves = []
+    for part in parts:
+        turn = (part.axes.axes.mT @ shown.axes).double().cpu()
+        moves.append((part.onward - part.y[:, :1]) @ turn)
+    return Adequacy(
+        segment=segment,
+        prompt=paths.prompt[rows[order].numpy()],
+        errors={
+            name: np.concatenate([part.errors[name] for part in parts])[order.numpy()]
+            for name in parts[0].errors
+        },
+        chosen=(parts[0].chosen, parts[1].chosen),
+        fits=[{"half": half, **row} for half, part in enumerate(parts) for row in part.fits],
+        coordinates=shown,
+        y=y,
+        predicted=y[:, :1] + torch.cat(moves)[order],
+        stopped="; ".join(part.stopped for part in parts if part.stopped),
+    )
