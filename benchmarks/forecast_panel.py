@@ -30,10 +30,10 @@ from torch import Tensor
 
 from benchmarks.machine import described
 from flowscope.flows import segments_of
-from flowscope.instruments.audit.adequacy_reading import cross_forecasts, skill_table
-from flowscope.instruments.audit.forecast_rule import decision_of, forecast_effect
+from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
+from flowscope.instruments.audit.adequacy.rule import decision_of, forecast_effect
 from flowscope.instruments.audit.paths import Paths, sampled_paths
-from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.models.loading import Loaded, load
 from flowscope.models.prompts import Prompts, batches_of, packaged_texts, prompts_of
 from flowscope.models.twin import fresh_twin

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import ttest_1samp
 
-from flowscope.instruments.audit.forecast_rule import (
+from flowscope.instruments.audit.adequacy.rule import (
     decision_of,
     forecast_effect,
     linearised,

@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, WIDTH, flow_paths, paths_of
 from tests.instruments.audit.test_adequacy import A, segment
 
-from flowscope.instruments.audit.adequacy import halves
-from flowscope.instruments.audit.adequacy_reading import cross_forecasts, skill_table
-from flowscope.instruments.audit.forecast_rule import decision_of, forecast_effect
+from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
+from flowscope.instruments.audit.adequacy.forecasts import halves
+from flowscope.instruments.audit.adequacy.rule import decision_of, forecast_effect
 
 
 def constant_paths(noise):

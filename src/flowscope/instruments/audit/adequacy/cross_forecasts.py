@@ -40,12 +40,12 @@ from flowscope.flows.drift import (
     shuffled_layers,
 )
 from flowscope.flows.sampling import OdePath, ode_path
-from flowscope.instruments.audit.adequacy import KINDS, Adequacy, halves
+from flowscope.instruments.audit.adequacy.forecasts import KINDS, Adequacy, halves
 from flowscope.instruments.audit.paths import Paths
-from flowscope.instruments.audit.variation_rule import SegmentEvidence
+from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.probes import Arrays
-from flowscope.probes.coordinates import LogitCoordinates
-from flowscope.probes.forecasts import Forecast, forecast_errors, local_statistics
+from flowscope.probes.layers.coordinates import LogitCoordinates
+from flowscope.probes.layers.forecasts import Forecast, forecast_errors, local_statistics
 from flowscope.records import Unavailable
 
 __all__ = ["cross_forecasts", "skill_table"]
