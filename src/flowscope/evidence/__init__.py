@@ -2,18 +2,24 @@
 
 from flowscope.evidence.bootstrap import (
     Counts,
-    mean_over_prompts,
-    median_over_prompts,
+    expanded_level,
     percentile_interval,
     resampled_counts,
     resampled_medians,
 )
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect, strength_of
+from flowscope.evidence.layer_shifts import ShiftedCorrelations, shifted_correlations
+from flowscope.evidence.means import mean_over_prompts
+from flowscope.evidence.medians import median_over_prompts
+from flowscope.evidence.simultaneous import Simultaneous, simultaneous
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
     "MINIMUM_UNITS",
     "Counts",
+    "ShiftedCorrelations",
+    "Simultaneous",
+    "expanded_level",
     "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",
@@ -21,5 +27,7 @@ __all__ = [
     "percentile_interval",
     "resampled_counts",
     "resampled_medians",
+    "shifted_correlations",
+    "simultaneous",
     "strength_of",
 ]
