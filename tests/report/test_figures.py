@@ -118,6 +118,9 @@ def test_slopes_that_are_not_there_are_left_out_and_none_at_all_is_said(source):
     part = table.assign(slope=table["slope"].where(table["layer"] > 2))
     changed = replace(source, tables={**source.tables, "locking_slopes": part})
     assert locking_figures.locking_slope(changed)["data"][0]["x"][0] == 3
+    flat = table.assign(log_tail_sd=table["log_tail_sd"].where(table["layer"] != 1, 1e-3))
+    changed = replace(source, tables={**source.tables, "locking_slopes": flat})
+    assert locking_figures.locking_slope(changed)["data"][0]["x"][0] == 2
     empty = {**source.tables, "locking_slopes": table.assign(slope=np.nan)}
     with pytest.raises(Missing, match="no layer has spread"):
         locking_figures.locking_slope(replace(source, tables=empty))

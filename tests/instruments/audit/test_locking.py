@@ -25,7 +25,7 @@ PROMPTS, TOKENS, LAYERS, OUTCOMES = 16, 16, 3, 40
 
 
 def planted(exponent, *, seed=0, prompts=PROMPTS, most=10.0, least=0.0, scale=1.0):
-    """Steps of noise times scale·δ^exponent; the lead of the top outcome lies between least and most."""
+    """Steps of noise times scale·δ^exponent; the top outcome leads by least to most."""
     rng = np.random.default_rng(seed)
     tables = []
     for number in range(prompts):
@@ -178,6 +178,9 @@ def test_the_page_shows_the_slopes(bundled):
     assert 'id="plot-locking_slope"' in page
     assert "tables/locking_slopes.csv" in page
     assert bundled.plot("locking_slope", backend="matplotlib").axes
+    drawn = bundled.plot("locking_slope").data[0]
+    slopes = bundled.run.read_table("locking_slopes")
+    np.testing.assert_array_equal(drawn.y, slopes["slope"])
 
 
 def _locking(source, texts=None, **settings):

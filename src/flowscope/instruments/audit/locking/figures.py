@@ -14,6 +14,9 @@ from flowscope.report.theme import Picture
 
 __all__ = ["locking", "locking_slope"]
 
+_SPREAD = 0.1
+"""Standard deviation of log tail mass below which a slope is noise over nothing."""
+
 
 def locking(source: Source) -> Picture:
     """Movement of the output against tail mass, with the exact bound and where it says anything."""
@@ -48,7 +51,8 @@ def locking(source: Source) -> Picture:
 def locking_slope(source: Source) -> Picture:
     """Locking slope of each layer with its interval; layers that the verdict uses are filled."""
     frame = source.table("locking_slopes", "layer", "slope", "mixed")
-    frame = frame[[math.isfinite(slope) for slope in column(frame, "slope")]]
+    spread = zip(column(frame, "slope"), column(frame, "log_tail_sd"), strict=True)
+    frame = frame[[math.isfinite(slope) and sd >= _SPREAD for slope, sd in spread]]
     if frame.empty:
         raise Missing("the table “locking_slopes” holds no slope: no layer has spread in tail mass")
     parts = ("layer", "slope", "slope_low", "slope_high", "size_slope", "decided", "tokens")

@@ -37,7 +37,8 @@ def _slope_caption(source: Source) -> str:
         "Above 0, a nearly decided token is moved less than another token's step would move it; "
         "below 0, more; at 0, its own step is like any other. Filled: the layers that the verdict "
         f"uses ({mixed} of {len(frame)}), before which 10 to 90 % of tokens are decided. "
-        f"Intervals are for one layer at a time; {source.basis(LOCKING.name)}."
+        "A layer whose tokens are all equally decided (standard deviation of log δ below 0.1) is "
+        f"not drawn. Intervals are for one layer at a time; {source.basis(LOCKING.name)}."
     )
 
 
