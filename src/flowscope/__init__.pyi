@@ -64,6 +64,8 @@ class _AuditTables(Tables):
     tokens: DataFrame
     simplex_path: DataFrame
     locking: DataFrame
+    locking_slopes: DataFrame
+    locking_prompts: DataFrame
     heads: DataFrame
     curvature: DataFrame
     curvature_response: DataFrame
@@ -142,6 +144,7 @@ def audit(
     revision: str | None = None,
     trust_remote_code: bool = False,
     threshold: float = 0.15,
+    locking_tokens: int = 24,
     curvature_pairs: int = 4,
     temperatures: Sequence[float] = (0.5, 0.71, 1.41, 2.0),
     key_norms: Sequence[float] = (0.0, 0.5, 1.5, 2.0),

@@ -15,6 +15,8 @@ from flowscope.lab.result import opened
 FOLDERS = Path(__file__).parent.parent / "golden" / "folders"
 SHEETS = {"token_map", "sync_strip", "image_samples", "image_uturn_strip"}
 """Figures of images or words, which matplotlib alone draws."""
+LATER = {"locking_slope": "locking_slopes"}
+"""Figures of a table that these folders of an earlier version lack."""
 
 
 @pytest.fixture(params=["audit", "heads", "sync", "image"])
@@ -29,6 +31,10 @@ def audit():
 
 def test_every_figure_is_drawn_by_both_back_ends(result):
     for name, figure in result.figures.items():
+        if name in LATER:
+            with pytest.raises(Missing, match=f"no table “{LATER[name]}”"):
+                result.plot(name)
+            continue
         assert isinstance(result.plot(name, backend="matplotlib"), matplotlib.figure.Figure)
         assert figure.name == name
         assert figure.title
@@ -55,7 +61,7 @@ def test_the_same_numbers_are_in_both_figures(audit):
 
 def test_figures_are_listed_with_their_titles(audit):
     lines = repr(audit.figures).splitlines()
-    assert len(lines) == len(audit.figures) == 15
+    assert len(lines) == len(audit.figures) == 16
     assert lines[0].split("  ", 1)[0] == "variation"
     assert lines[0].endswith("How far each layer moves the output")
     with pytest.raises(KeyError, match="did you mean 'variation'"):

@@ -30,6 +30,7 @@ FIGURES = {
     "agreement": token_figures.agreement,
     "locking depth": token_figures.locking_depth,
     "locking": locking_figures.locking,
+    "locking slope": locking_figures.locking_slope,
     "path": simplex_path,
     "heads": lambda source: head_figures.heads(source, "entropy_share"),
     "random heads": lambda source: head_figures.heads(source, "random_weights"),
@@ -100,6 +101,29 @@ def test_a_median_of_zero_is_a_gap_on_the_logarithmic_axis(source):
     changed = replace(source, verdicts=(), measurements=(), tables=tables)
     median = locking_figures.locking(changed)["data"][2]
     assert set(median["y"]) == {None}
+
+
+def test_layers_that_decide_locking_are_filled(source):
+    dots = locking_figures.locking_slope(source)["data"][0]
+    table = source.tables["locking_slopes"]
+    np.testing.assert_array_equal(dots["y"], table["slope"])
+    filled = [colour != "#ffffff" for colour in dots["marker"]["color"]]
+    assert filled == table["mixed"].tolist()
+    assert 0 < sum(filled) < LAYERS
+    np.testing.assert_allclose(dots["error_y"]["array"], table["slope_high"] - table["slope"])
+
+
+def test_slopes_that_are_not_there_are_left_out_and_none_at_all_is_said(source):
+    table = source.tables["locking_slopes"]
+    part = table.assign(slope=table["slope"].where(table["layer"] > 2))
+    changed = replace(source, tables={**source.tables, "locking_slopes": part})
+    assert locking_figures.locking_slope(changed)["data"][0]["x"][0] == 3
+    flat = table.assign(log_tail_sd=table["log_tail_sd"].where(table["layer"] != 1, 1e-3))
+    changed = replace(source, tables={**source.tables, "locking_slopes": flat})
+    assert locking_figures.locking_slope(changed)["data"][0]["x"][0] == 2
+    empty = {**source.tables, "locking_slopes": table.assign(slope=np.nan)}
+    with pytest.raises(Missing, match="no layer has spread"):
+        locking_figures.locking_slope(replace(source, tables=empty))
 
 
 def test_heads_that_collapsed_are_crossed(source):

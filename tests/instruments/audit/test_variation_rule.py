@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from flowscope.evidence import not_measured
-from flowscope.instruments.audit.locking.judge import judge_locking
 from flowscope.instruments.audit.variation.judge import SegmentEvidence, judge_variation
 from flowscope.instruments.audit.variation.tables import segment_table
 from flowscope.lab import Claim
-from flowscope.records import Interval, Measurement, Unavailable
+from flowscope.records import Interval
 
 CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
@@ -61,58 +60,6 @@ def test_nothing_but_jumps_abstains():
     verdict = _judged(_segment(1, 1, 3.3, "jump"), _segment(2, 3, 0.1, "jump"))
     assert verdict.decision == "abstains"
     assert verdict.statistic.status == "abstained"
-
-
-def _correlation(value, low, high):
-    interval = Interval(low=low, high=high, level=0.95, method="bootstrap")
-    return Measurement(
-        name="rho",
-        values=value,
-        unit="1",
-        n=8,
-        estimator="mean",
-        dtype="float64",
-        seed=0,
-        interval=interval,
-    )
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "exceeded", "decision"),
-    [
-        (0.3, 0.5, 0, "holds"),
-        (-0.1, 0.5, 0, "abstains"),
-        (-0.3, -0.1, 0, "fails"),
-        (0.3, 0.5, 2, "fails"),
-    ],
-)
-def test_locking_needs_a_positive_correlation_and_no_step_beyond_the_bound(
-    low, high, exceeded, decision
-):
-    verdict = judge_locking(
-        _correlation((low + high) / 2, low, high),
-        _correlation(0.0, -0.1, 0.1),
-        claim=CLAIM,
-        exceeded=exceeded,
-        steps=100,
-        informative=0.4,
-    )
-    assert verdict.decision == decision
-    assert ("exceed the exact bound" in verdict.because) == bool(exceeded)
-
-
-def test_one_prompt_cannot_decide_locking():
-    alone = Measurement(
-        name="rho",
-        values=0.4,
-        unit="1",
-        n=1,
-        estimator="mean",
-        dtype="float64",
-        interval=Unavailable("one prompt has no bootstrap interval"),
-    )
-    verdict = judge_locking(alone, alone, claim=CLAIM, exceeded=0, steps=10, informative=0.1)
-    assert verdict.decision == "abstains"
 
 
 def test_what_was_not_measured_abstains_in_words():

@@ -19,6 +19,9 @@ class AuditConfig(ReadingConfig):
     threshold: float = setting(
         0.15, "Relative variation of a segment of layers up to which P0 holds", gt=0
     )
+    locking_tokens: int = setting(
+        24, "Tokens per prompt that P2 compares with each other; 0 leaves P2 out", ge=0
+    )
     curvature_pairs: int = setting(
         4, "Pairs of attention rows per prompt for P3; 0 leaves P3 out", ge=0
     )

@@ -29,9 +29,11 @@ __all__ = [
     "prompt_counts",
     "random_weights",
     "shared_pass",
+    "shared_pieces",
 ]
 
 _DEPTH = "depth"
+_PIECES = "pieces"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,7 +101,14 @@ def shared_pass(bench: AuditBench) -> dict[str, list[Piece]]:
     bench.list_pass("measuring", prompts)
     advance = bench.counter("measuring", prompts).advance
     batches = subject.batches(bench.config.batch)
-    return tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
+    pieces = tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
+    return bench.once(_PIECES, lambda: pieces)
+
+
+def shared_pieces(bench: AuditBench) -> dict[str, list[Piece]]:
+    """Return what the pass over all prompts left of every probe, a piece per batch."""
+    pieces: dict[str, list[Piece]] = bench.shared(_PIECES)
+    return pieces
 
 
 def random_weights(bench: AuditBench) -> Measured | Unavailable:

@@ -1,16 +1,21 @@
-"""Movement against tail mass, drawn."""
+"""Movement against tail mass, and its slope by layer, drawn."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.traces import extent, level, whiskers
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
-from flowscope.report.source import Source, column
+from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["locking"]
+__all__ = ["locking", "locking_slope"]
+
+_SPREAD = 0.1
+"""Standard deviation of log tail mass below which a slope is noise over nothing."""
 
 
 def locking(source: Source) -> Picture:
@@ -41,6 +46,33 @@ def locking(source: Source) -> Picture:
         _step(edges, level, text) for edges, level, text in zip(bins, share, texts, strict=True)
     ]
     return {"data": traces, "layout": _locking_layout()}
+
+
+def locking_slope(source: Source) -> Picture:
+    """Locking slope of each layer with its interval; layers that the verdict uses are filled."""
+    frame = source.table("locking_slopes", "layer", "slope", "mixed")
+    spread = zip(column(frame, "slope"), column(frame, "log_tail_sd"), strict=True)
+    frame = frame[[math.isfinite(slope) and sd >= _SPREAD for slope, sd in spread]]
+    if frame.empty:
+        raise Missing("the table “locking_slopes” holds no slope: no layer has spread in tail mass")
+    parts = ("layer", "slope", "slope_low", "slope_high", "size_slope", "decided", "tokens")
+    layers, slopes, low, high, sizes, decided, tokens = (column(frame, part) for part in parts)
+    mixed = [word == "True" for word in words(frame, "mixed")]
+    texts = [
+        hover(
+            [
+                f"layer {layer:g}: slope {numeral(slopes[k])} {bounds(low[k], high[k])}",
+                f"slope of the step size {numeral(sizes[k])}",
+                f"{percent(decided[k])} of {numeral(tokens[k], 6)} tokens decided before it",
+                "used by the verdict" if mixed[k] else "not mixed: not used by the verdict",
+            ]
+        )
+        for k, layer in enumerate(layers)
+    ]
+    dots = whiskers(layers, slopes, (low, high), (theme.BLUE, mixed), texts)
+    x = theme.axis("layer", showgrid=False, range=extent(layers))
+    y = theme.axis("slope on log δ")
+    return {"data": [dots], "layout": theme.layout(x, y, 340, shapes=[level(0.0, yref="y")])}
 
 
 def _step(edges: tuple[float, float], level: float, text: str) -> Picture:

@@ -4,7 +4,7 @@ from flowscope.instruments.audit.locking import LOCKING, figures
 from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import percent
-from flowscope.report.source import Source, column
+from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 
 __all__ = ["FIGURES", "locking_section"]
@@ -28,9 +28,29 @@ def _locking_caption(source: Source) -> str:
     )
 
 
+def _slope_caption(source: Source) -> str:
+    frame = source.rows("locking_slopes", "mixed")
+    mixed = sum(word == "True" for word in words(frame, "mixed"))
+    return (
+        "Each token's step beside the steps of two other tokens of its prompt, laid out by their "
+        "rankings: the slope of log(TV / TV of another token's step) on log δ, within prompts. "
+        "Above 0, a nearly decided token is moved less than another token's step would move it; "
+        "below 0, more; at 0, its own step is like any other. Filled: the layers that the verdict "
+        f"uses ({mixed} of {len(frame)}), before which 10 to 90 % of tokens are decided. "
+        "A layer whose tokens are all equally decided (standard deviation of log δ below 0.1) is "
+        f"not drawn. Intervals are for one layer at a time; {source.basis(LOCKING.name)}."
+    )
+
+
 def locking_section(source: Source) -> str:
     """Movement of a step against the probability outside the top token."""
-    return shown(source, "locking", FIGURES["locking"]) + numbers(source, "locking")
+    return (
+        shown(source, "locking", FIGURES["locking"])
+        + numbers(source, "locking")
+        + "<h3>Against the steps of other tokens</h3>"
+        + shown(source, "locking_slope", FIGURES["locking_slope"])
+        + numbers(source, "locking_slopes")
+    )
 
 
 FIGURES: dict[str, Figure] = {
@@ -44,5 +64,17 @@ FIGURES: dict[str, Figure] = {
             ("rule random_weights", "exact bound, median"),
             ("bar", "share of rows where the bound is informative"),
         ),
+    ),
+    "locking_slope": Figure(
+        title="Locking against the steps of other tokens",
+        draw=figures.locking_slope,
+        caption=_slope_caption,
+        key=(
+            ("disc", "slope of a mixed layer, which the verdict uses"),
+            ("hollow blue", "slope of another layer"),
+            ("rule vacuous", "0: own steps are like the steps of others"),
+        ),
+        table="locking_slopes",
+        verdicts=(LOCKING.name,),
     ),
 }  # fmt: skip

@@ -1,104 +1,31 @@
-"""From scalars per token to the locking curve."""
+"""From scalars per token to the locking curve, the slopes by layer and the part of every prompt."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
-from flowscope.evidence import Counts, mean_over_prompts
-from flowscope.evidence.intervals import single
-from flowscope.instruments.audit.variation.judge import SegmentEvidence
+from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence.intervals import bounds_of
+from flowscope.flows import Slope, SlopeSums, common_slope, log_response, slope_sums
+from flowscope.instruments.audit.locking.judge import MIXED
 from flowscope.probes import Arrays
-from flowscope.records import Measurement
 from flowscope.simplex import locking_bound
 
-__all__ = ["Locking", "locking_of"]
+__all__ = ["locking_table", "slope_tables", "with_bound"]
 
+Numbers = NDArray[np.float64]
 
 _EDGES = np.concatenate([[0.0], np.logspace(-6, 0, 13)])
+_ROUNDING = 1e-5  # by which a float32 reading may exceed the bound
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Locking:
-    """How movement depends on tail mass, over the steps of passing segments."""
-
-    table: pd.DataFrame
-    correlation: Measurement
-    null: Measurement
-    exceeded: int
-    steps: int
-    informative: float
-
-
-def locking_of(
-    depth: Arrays, segments: Sequence[SegmentEvidence], counts: Counts, seed: int
-) -> Locking:
-    """The locking curve of these segments, with the exact bound beside it."""
-    steps = [step for part in segments for step in range(part.first - 1, part.last)]
-    tail = depth["tail_mass"][:, steps].astype(np.float64)
-    moved = depth["total_variation"][:, steps].astype(np.float64)
-    bound = _bound(tail, depth["oscillation"][:, steps].astype(np.float64))
-    rng = np.random.default_rng(seed)
-    found = _correlations(tail, moved, depth["prompt"], len(counts[0]))
-    shuffled = _correlations(tail, moved, depth["prompt"], len(counts[0]), rng)
-    return Locking(
-        table=_locking_table(tail.ravel(), moved.ravel(), bound.ravel()),
-        correlation=_mean_correlation("rank correlation of tail mass and TV", found, counts, seed),
-        null=_mean_correlation("the same, shuffled within prompts", shuffled, counts, seed),
-        exceeded=int((moved > bound + 1e-5).sum()),
-        steps=int(moved.size),
-        informative=float((bound < 0.99).mean()),
-    )
-
-
-def _bound(tail: NDArray[np.float64], oscillation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The exact bound; it knows p through its tail mass only, and from a half on not even that."""
-    half = np.minimum(tail, 0.5)
-    return np.asarray(locking_bound(np.stack([1 - half, half], -1), oscillation))
-
-
-def _correlations(
-    tail: NDArray[np.float64],
-    moved: NDArray[np.float64],
-    prompt: NDArray[np.generic],
-    prompts: int,
-    rng: np.random.Generator | None = None,
-) -> NDArray[np.float64]:
-    """Spearman correlation within each prompt; NaN where a prompt has no spread."""
-    found = np.full(prompts, np.nan)
-    for number in range(prompts):
-        x, y = tail[prompt == number].ravel(), moved[prompt == number].ravel()
-        if len(x) > 2 and np.ptp(x) > 0 and np.ptp(y) > 0:
-            found[number] = spearmanr(x, y if rng is None else rng.permutation(y)).statistic
-    return found
-
-
-def _mean_correlation(
-    name: str, each: NDArray[np.float64], counts: Counts, seed: int
-) -> Measurement:
-    known = ~np.isnan(each)
-    if not known.any():
-        return Measurement.abstained(name, "no prompt has spread in tail mass and movement")
-    sums = np.where(known, each, 0.0)[:, None]
-    points, interval = mean_over_prompts(sums, known[:, None].astype(float), counts)
-    return Measurement(
-        name=name,
-        values=np.asarray(points[0]),
-        unit="1",
-        n=int(known.sum()),
-        estimator="mean over prompts of the Spearman correlation within a prompt",
-        dtype="float64",
-        seed=seed,
-        interval=single(interval),
-    )
-
-
-def _locking_table(
-    tail: NDArray[np.float64], moved: NDArray[np.float64], bound: NDArray[np.float64]
-) -> pd.DataFrame:
+def locking_table(depth: Arrays) -> pd.DataFrame:
+    """How far the steps of all tokens and layers move the output, in bins of tail mass."""
+    tail, moved = (depth[name].astype(np.float64) for name in ("tail_mass", "total_variation"))
+    tail, moved = tail[:, : moved.shape[1]].ravel(), moved.ravel()
+    bound = _bound(depth).ravel()
     place = np.clip(np.searchsorted(_EDGES, tail, side="right") - 1, 0, len(_EDGES) - 2)
     rows = []
     for number in range(len(_EDGES) - 1):
@@ -118,3 +45,100 @@ def _locking_table(
                 }
             )
     return pd.DataFrame(rows)
+
+
+def with_bound(slopes: pd.DataFrame, depth: Arrays) -> pd.DataFrame:
+    """Table of slopes with the steps of each layer that exceed the exact bound."""
+    exceeded = depth["total_variation"].astype(np.float64) > _bound(depth) + _ROUNDING
+    return slopes.assign(steps=len(exceeded), exceeded=exceeded.sum(0))
+
+
+def _bound(depth: Arrays) -> Numbers:
+    """The exact bound; it knows p through its tail mass only, and from a half on not even that."""
+    oscillation = depth["oscillation"].astype(np.float64)
+    tail = depth["tail_mass"][:, : oscillation.shape[1]].astype(np.float64)
+    half = np.minimum(tail, 0.5)
+    return np.asarray(locking_bound(np.stack([1 - half, half], -1), oscillation))
+
+
+def slope_tables(transplants: Arrays, *, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Slopes by layer, and the part of every prompt in the common slope of the mixed layers.
+
+    Parameters
+    ----------
+    transplants
+        As `TransplantProbe` leaves them: ``prompt``, ``tail_mass``, ``total_variation``,
+        ``transplanted`` and ``half_oscillation`` of every token.
+    seed
+        Of the resampled prompts behind the intervals of the layers.
+    """
+    prompt, tail = transplants["prompt"], transplants["tail_mass"]
+    response = log_response(transplants["total_variation"], transplants["transplanted"])
+    size = _log(transplants["half_oscillation"])
+    sums, sizes = slope_sums(prompt, tail, response), slope_sums(prompt, tail, size)
+    decided = (tail < 0.5).mean(0)
+    mixed = (decided >= MIXED[0]) & (decided <= MIXED[1])
+    layers = _layer_table(sums, sizes, mixed, seed).assign(decided=decided, mixed=mixed)
+    order = ["layer", "slope", "slope_low", "slope_high", "size_slope", "contribution", "tokens",
+             "decided", "log_tail_sd", "mixed"]  # fmt: skip
+    return layers[order], _prompt_table(sums, sizes, np.flatnonzero(mixed), prompt)
+
+
+def _log(values: NDArray[np.floating]) -> Numbers:
+    """Logarithm; NaN where there is none."""
+    sizes = values.astype(np.float64)
+    logs: Numbers = np.log(sizes, out=np.full_like(sizes, np.nan), where=sizes > 0)
+    return logs
+
+
+def _layer_table(
+    sums: SlopeSums, sizes: SlopeSums, mixed: NDArray[np.bool_], seed: int
+) -> pd.DataFrame:
+    depth, prompts = sums.count.shape[1], len(sums.prompt)
+    slopes = [common_slope(sums, [layer]) for layer in range(depth)]
+    pseudo = np.stack([_spread_out(sums, s, [k]) for k, s in enumerate(slopes)], 1)
+    present = np.isfinite(pseudo)
+    counts = resampled_counts(prompts, resamples=999, seed=seed)
+    interval = mean_over_prompts(np.where(present, pseudo, 0.0), present.astype(float), counts)[1]
+    low, high = bounds_of(interval, depth)
+    squares = sums.xx[:, mixed].sum()
+    share = np.where(mixed, sums.xy.sum(0), np.nan) / (squares if squares > 0 else np.nan)
+    return pd.DataFrame(
+        {
+            "layer": np.arange(1, depth + 1),
+            "slope": [slope.value for slope in slopes],
+            "slope_low": low,
+            "slope_high": high,
+            "size_slope": [common_slope(sizes, [layer]).value for layer in range(depth)],
+            "contribution": share,
+            "tokens": sums.count.sum(0).astype(int),
+            "log_tail_sd": [sums.spread([layer]) for layer in range(depth)],
+        }
+    )
+
+
+def _prompt_table(
+    sums: SlopeSums, sizes: SlopeSums, layers: NDArray[np.int64], prompt: NDArray[np.int64]
+) -> pd.DataFrame:
+    here = layers.tolist()
+    count = sums.count[:, here]
+    return pd.DataFrame(
+        {
+            "prompt": sums.prompt,
+            "tokens": [int((prompt == number).sum()) for number in sums.prompt],
+            "steps": count.sum(1).astype(int),
+            "freedom": np.maximum(count - 1, 0).sum(1).astype(int),
+            "squares": sums.xx[:, here].sum(1),
+            "products": sums.xy[:, here].sum(1),
+            "size_products": sizes.xy[:, here].sum(1),
+            "pseudo_value": _spread_out(sums, common_slope(sums, here), here),
+        }
+    )
+
+
+def _spread_out(sums: SlopeSums, slope: Slope, layers: Sequence[int]) -> Numbers:
+    """Pseudo-value of every prompt; NaN where it has no spread."""
+    pseudo = np.full(len(sums.prompt), np.nan)
+    if len(slope.pseudo_values):
+        pseudo[sums.xx[:, list(layers)].sum(1) > 0] = slope.pseudo_values
+    return pseudo

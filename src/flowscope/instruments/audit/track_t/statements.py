@@ -136,10 +136,12 @@ class _Reading:
         return Statement(**{**vars(told), "measured": words})
 
     def locking(self) -> Statement:
-        _, value, low, high = self._verdict(LOCKING)
+        verdict, value, low, high = self._verdict(LOCKING)
+        if verdict.outcome == "uninformative":
+            value = np.nan
         return _by_side(
             f"{LOCKING.name} locking", "Thm 5.8, M.6", "little tail mass, little movement",
-            "rank correlation of tail mass and TV", value, low, high,
+            "slope of log(TV / TV of a transplanted step) on log tail mass", value, low, high,
         )  # fmt: skip
 
     def curvature_temperature(self) -> Statement:
