@@ -41,8 +41,8 @@ def curvature(source: Source, name: str) -> Picture:
 
 
 def _notes(frame: pd.DataFrame, name: str) -> dict[tuple[float, float], str]:
-    parts = ("layer", "head", name, "low", "high", "pairs", "left_out")
-    parts += ("effect", "joint_low", "joint_high")
+    parts = ["layer", "head", name, "low", "high", "pairs", "left_out"]
+    parts += ["effect", "joint_low", "joint_high"]
     reasons = words(frame, "because")
     notes = {}
     for k, row in enumerate(zip(*(column(frame, part) for part in parts), strict=True)):
