@@ -59,6 +59,7 @@ __all__ = [
 class _AuditTables(Tables):
     layers: DataFrame
     segments: DataFrame
+    gate: DataFrame
     jumps: DataFrame
     locking_depth: DataFrame
     tokens: DataFrame

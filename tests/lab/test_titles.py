@@ -34,7 +34,7 @@ def test_text_of_a_result_has_titles_and_a_separator(result):
     for verdict in result.verdicts:
         title = result.instrument.title(verdict.name)
         parts = (verdict.name, title, verdict.outcome, verdict.because, verdict.strength)
-        assert verdict_line(*parts) in lines
+        assert verdict_line(*parts, verdict.name in result.instrument.gates) in lines
 
 
 def test_document_has_titles_and_the_terminal_prints_them(result):
@@ -45,7 +45,9 @@ def test_document_has_titles_and_the_terminal_prints_them(result):
     for verdict in document["verdicts"]:
         assert verdict["title"] == result.instrument.title(verdict["name"]) != ""
         label = f"{verdict['name']} {verdict['title']}"
-        assert f"{label} {decision_text(verdict['outcome'], verdict['strength'])} " in printed
+        parts = (verdict["outcome"], verdict["strength"], verdict["gate"])
+        assert f"{label} {decision_text(*parts)} " in printed
+        assert verdict["gate"] == (verdict["name"] == "P0")
 
 
 def test_page_shows_titles_on_chips_and_cards(result):

@@ -181,6 +181,20 @@ def test_permuting_keys_changes_nothing_where_all_points_are_equally_far():
     assert np.abs(moved).max() > 0.05
 
 
+def test_transport_and_total_variation_of_the_rows_are_left_beside():
+    q, k = noise(1, 2, 24, 8), noise(1, 2, 24, 8, seed=1)
+    found = measured(q, k, noise(1, 24, 2, seed=4))
+    rows = handmade(q, k).probabilities()[0].numpy()
+    first, second = found["curvature_first"], found["curvature_second"]
+    expected = np.abs(rows[:, first] - rows[:, second]).sum(-1).T / 2
+    used = found["curvature_left_out"][:, 0] == 0
+    assert_allclose(found["curvature_total_variation"][:, 0][used], expected[used], atol=1e-6)
+    # Where all points are equally far, W₁ is that distance times the total variation.
+    equal = measured(q, k, 3.0 * torch.eye(24)[None] / np.sqrt(2))
+    moved, overlap = equal["curvature_transport"], equal["curvature_total_variation"]
+    assert_allclose(moved, 3.0 * overlap, atol=1e-5)
+
+
 def test_a_sink_pins_its_pairs():
     """Every row puts its mass on key 0: κ = 1, and nothing was compared."""
     k = torch.zeros(1, 2, 20, 4)

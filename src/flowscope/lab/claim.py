@@ -40,6 +40,9 @@ class Claim:
         The same as a question to a reader who has not read the theory.
     unit
         What the numbers behind it are resampled over.
+    gate
+        Whether it says what may be read rather than what was found: it is shown as "readable" or
+        "not readable", without the colours and the count of claims.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Claim:
     asks: str
     title: str = ""
     unit: str = "prompts"
+    gate: bool = False
 
 
 INTERVAL = {

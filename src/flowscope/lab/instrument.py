@@ -175,6 +175,11 @@ class Instrument:
         return next((claim.title for claim in self.claims if claim.name == name), "")
 
     @cached_property
+    def gates(self) -> frozenset[str]:
+        """Short names of the claims that are gates."""
+        return frozenset(claim.name for claim in self.claims if claim.gate)
+
+    @cached_property
     def tables(self) -> Mapping[str, Table]:
         """Tables of all stages."""
         return {name: table for stage in self.stages for name, table in stage.tables.items()}

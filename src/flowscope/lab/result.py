@@ -203,10 +203,7 @@ class Result:
             "measured": {
                 name.removesuffix("_measured"): _plain(measured[name]) for name in measured
             },
-            "verdicts": [
-                _plain_verdict(verdict, self.instrument.title(verdict.name))
-                for verdict in self.verdicts
-            ],
+            "verdicts": [_plain_verdict(verdict, self.instrument) for verdict in self.verdicts],
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),
             "report": str(run.folder / "report.html"),
@@ -215,7 +212,14 @@ class Result:
     def __str__(self) -> str:
         instrument = self.instrument
         lines = [
-            verdict_line(v.name, instrument.title(v.name), v.outcome, v.because, v.strength)
+            verdict_line(
+                v.name,
+                instrument.title(v.name),
+                v.outcome,
+                v.because,
+                v.strength,
+                v.name in instrument.gates,
+            )
             for v in self.verdicts
         ]
         heading = f"{instrument.name} of {self.model or 'a model'}"
@@ -225,7 +229,9 @@ class Result:
         rows = [
             {
                 "verdict": verdict_label(v.name, self.instrument.title(v.name)),
-                "decision": decision_text(v.outcome, v.strength).rstrip(":"),
+                "decision": decision_text(
+                    v.outcome, v.strength, v.name in self.instrument.gates
+                ).rstrip(":"),
                 "because": reason_text(v.because),
             }
             for v in self.verdicts
@@ -270,11 +276,12 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _plain_verdict(verdict: Verdict, title: str) -> dict[str, Any]:
+def _plain_verdict(verdict: Verdict, instrument: Instrument) -> dict[str, Any]:
     statistic = verdict.statistic
     return {
         "name": verdict.name,
-        "title": title,
+        "title": instrument.title(verdict.name),
+        "gate": verdict.name in instrument.gates,
         "decision": verdict.decision,
         "outcome": verdict.outcome,
         "strength": verdict.strength,

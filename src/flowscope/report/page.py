@@ -145,7 +145,7 @@ def _head(source: Source) -> str:
     chips = "".join(
         f'<li><a href="#verdict-{k}"><span class="key-label">'
         f"{html_text(source.page.label(verdict.name))}</span> "
-        f"{chip(verdict)}</a></li>"
+        f"{chip(verdict, gate=verdict.name in source.page.gates)}</a></li>"
         for k, verdict in enumerate(source.verdicts)
     )
     return (
@@ -163,9 +163,11 @@ def _seconds(wall_time: float | Unavailable) -> str | Unavailable:
 
 
 def _summary(source: Source) -> str:
-    outcomes = [verdict.outcome for verdict in source.verdicts]
-    if not outcomes:
+    if not source.verdicts:
         return "This run holds no verdicts."
+    outcomes = [v.outcome for v in source.verdicts if v.name not in source.page.gates]
+    if not outcomes:
+        return source.page.remark(source)
     parts = [
         f"{number} {one if number == 1 else several}"
         for (one, several), number in (

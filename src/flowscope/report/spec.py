@@ -117,6 +117,8 @@ class Page:
         Each verdict as a question to a reader who has not read the theory, by its name.
     titles
         One or two words shown with the short name of each verdict, by its name.
+    gates
+        Short names of the verdicts that say what may be read, not what was found.
     basis
         Verdict whose number of units and interval are stated for a figure that has none of its own.
     units
@@ -143,6 +145,7 @@ class Page:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
+    gates: frozenset[str] = frozenset()
     basis: str = ""
     units: str = "prompts"
     counted: str = ""

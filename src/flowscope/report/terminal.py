@@ -37,8 +37,10 @@ def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
     for verdict in document["verdicts"]:
         label = verdict_label(verdict["name"], verdict["title"])
         outcome = verdict.get("outcome", verdict["decision"])
-        decision = decision_text(outcome, verdict.get("strength", ""))
-        reason = f"[{_COLOURS[outcome]}]{decision}[/] {escape(reason_text(verdict['because']))}"
+        gate = bool(verdict.get("gate", False))
+        decision = decision_text(outcome, verdict.get("strength", ""), gate)
+        colour = "cyan" if gate else _COLOURS[outcome]
+        reason = f"[{colour}]{decision}[/] {escape(reason_text(verdict['because']))}"
         table.add_row(f"[bold]{escape(label)}[/]", reason)
     console.print(table)
 

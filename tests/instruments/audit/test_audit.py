@@ -1,6 +1,7 @@
 """The audit as a user runs it: verdicts, tables, controls, resuming, and bad input."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests import networks as models
@@ -26,9 +27,9 @@ COLUMNS = {
 def test_the_bundled_model_is_audited_by_default(audit):
     assert [v.name for v in audit.verdicts] == ["P0", "P1", "P2", "P3", "P4"]
     decisions = {v.name: v.decision for v in audit.verdicts}
-    assert decisions["P0"] == "holds"
-    assert {decisions[name] for name in ("P1", "P4")} == {"abstains"}
-    assert decisions["P3"] == "holds"
+    assert {decisions[name] for name in ("P0", "P1", "P3", "P4")} == {"abstains"}  # three prompts
+    assert "layers 4–14" in audit.verdicts[0].because
+    assert "this run has 3" in audit.verdicts[0].because
     assert set(audit.table.columns) >= COLUMNS
     assert audit.table["layer"].tolist() == list(range(15))
     assert "P0" in str(audit)
@@ -53,6 +54,27 @@ def test_segments_cover_the_depth_and_failing_ones_abstain(audit):
     for row in segments.itertuples():
         inside = status.loc[row.first_layer : row.last_layer]
         assert set(inside) == {"ok" if row.decision == "holds" else "abstained"}
+
+
+def test_the_gate_is_no_claim_on_the_page_and_in_the_terminal(copied):
+    result = copied("audit")
+    gate = result.run.read_table("gate")
+    crossed = [gate.assign(cuts_from=half) for half in ("even", "odd")]
+    result.run.write_table("gate", pd.concat(crossed, ignore_index=True))
+    steps = np.random.default_rng(0).random((16, 14))
+    result.run.write_arrays("prompts", {"relative_step": steps})
+    curved = result.run.read_arrays("contraction")
+    result.run.write_arrays("contraction", {n: v[np.arange(16) % 3] for n, v in curved.items()})
+    verdict = next(v for v in result.judge() if v.name == "P0")
+    assert verdict.decision == "holds"
+    document = result.to_json()
+    assert [v["name"] for v in document["verdicts"] if v["gate"]] == ["P0"]
+    printed = " ".join(shown("audit", document).split())
+    assert "P0 Smoothness READABLE AS A FLOW: layers 4–14" in printed
+    page = result.report().read_text(encoding="utf-8")
+    assert 'class="chip gate"' in page
+    assert 'class="verdict gate"' in page
+    assert "Of 4 claims" in page
 
 
 def test_controls_stand_beside_the_gate(audit):

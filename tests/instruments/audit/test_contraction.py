@@ -11,7 +11,6 @@ import flowscope as fs
 from flowscope.evidence import resampled_counts
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.instruments.audit.contraction.tables import (
-    contraction_of,
     curvature_table,
     evi_share,
     evi_table,
@@ -33,16 +32,30 @@ def test_every_head_has_a_row_with_its_numbers(audit):
     assert table["random_weights"].median() > 0.9 > ok["kappa"].median() > 0
 
 
-def test_the_verdict_is_the_median_over_heads_beside_its_null(audit):
+def test_the_verdict_is_the_mean_over_heads_beside_its_null(audit):
     verdict = next(v for v in audit.verdicts if v.name == "P3")
-    table = audit.run.read_table("curvature")
-    ok = table[table["status"] == "ok"]
-    assert float(verdict.statistic.numbers()) == pytest.approx(ok["kappa"].median())
-    assert float(verdict.null.numbers()) == pytest.approx(ok["keys_permuted"].median())
+    ok = (audit.run.read_table("curvature")["status"] == "ok").to_numpy()
+    arrays = audit.run.read_arrays("contraction")
+    for measurement, name in ((verdict.statistic, "kappa"), (verdict.null, "keys_permuted")):
+        means = np.nanmean(arrays[name].reshape(3, -1)[:, ok], axis=1)
+        assert float(measurement.numbers()) == pytest.approx(means.mean())
     assert verdict.statistic.n == 3
-    assert "keys shuffled" in verdict.because
+    assert verdict.outcome == "abstains"
+    assert "at least 8 different prompts are needed; this run has 3" in verdict.because
     document = next(v for v in audit.to_json()["verdicts"] if v["name"] == "P3")
     assert document["interval"][0] <= document["statistic"] <= document["interval"][1]
+
+
+def test_the_verdict_is_made_again_from_the_folder(copied):
+    result = copied("audit")
+    before = next(v for v in result.verdicts if v.name == "P3")
+    result.run.write_verdicts([v for v in result.verdicts if v.name != "P3"])
+    again = next(v for v in result.judge() if v.name == "P3")
+    assert again.because == before.because
+    assert again.effect == before.effect
+    table = result.run.read_table("curvature")
+    result.run.write_table("curvature", table.assign(random_weights=0.25))
+    assert "0.25 with random weights" in next(v for v in result.judge() if v.name == "P3").because
 
 
 def test_the_response_holds_the_model_itself_and_every_setting(audit):
@@ -175,6 +188,8 @@ def curved(kappa, prompt, *, null=None, left_out=None, pinned=None):
         "curvature_prompt": np.asarray(prompt),
         "curvature_kappa": kappa,
         "curvature_null": kappa - 0.1 if null is None else null,
+        "curvature_transport": 1 - kappa,
+        "curvature_total_variation": np.random.default_rng(9).random(kappa.shape),
         "curvature_kept": np.ones_like(kappa),
         "curvature_left_out": zero if left_out is None else left_out,
         "curvature_pinned": zero if pinned is None else pinned,
@@ -203,25 +218,15 @@ def test_heads_without_enough_pairs_or_with_a_sink_abstain():
     assert table["random_weights"].isna().all()
 
 
-def test_nothing_but_sinks_abstains_with_the_reason():
-    kappa = np.full((20, 1, 2), 0.999)
-    arrays = curved(kappa, PROMPT, pinned=np.ones((20, 1, 2), np.int8))
-    table = curvature_table(arrays, NO_TWIN, COUNTS)
-    told = contraction_of(arrays, table, COUNTS, prompts=5, seed=0)
-    assert told.kappa.status == "abstained"
-    assert "2 of 2 heads" in told.kappa.because
-    assert "attend to the same key" in told.kappa.because
-
-
-def test_the_difference_to_the_null_is_taken_within_resamples():
-    """A null that is κ − 0.1 for every pair differs by 0.1 in every resample, without spread."""
+def test_the_effect_of_a_head_is_taken_within_pairs():
+    """A null that is κ − 0.1 for every pair differs by 0.1 in every prompt, without spread."""
+    prompt = np.repeat(np.arange(10), 2)
     kappa = np.random.default_rng(1).uniform(-0.5, 0.9, size=(20, 2, 2))
-    arrays = curved(kappa, PROMPT)
-    told = contraction_of(
-        arrays, curvature_table(arrays, NO_TWIN, COUNTS), COUNTS, prompts=5, seed=0
-    )
-    assert told.kappa.interval.high - told.kappa.interval.low > 0.05
-    assert_allclose([told.effect.low, told.effect.high], 0.1, atol=1e-6)
+    counts = resampled_counts(10, resamples=50, seed=0)
+    table = curvature_table(curved(kappa, prompt), NO_TWIN, counts)
+    assert (table["high"] - table["low"] > 0.05).all()
+    names = ["effect", "effect_low", "effect_high", "joint_low", "joint_high"]
+    assert_allclose(table[names], 0.1, atol=1e-6)
 
 
 def test_a_response_tells_of_the_heads_that_speak_and_changes_within_pairs():

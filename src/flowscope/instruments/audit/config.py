@@ -17,7 +17,7 @@ class AuditConfig(ReadingConfig):
     """
 
     threshold: float = setting(
-        0.15, "Relative variation of a segment of layers up to which P0 holds", gt=0
+        0.15, "Relative variation up to which P0 lets a segment of layers be read as a flow", gt=0
     )
     locking_tokens: int = setting(
         24, "Tokens per prompt that P2 compares with each other; 0 leaves P2 out", ge=0

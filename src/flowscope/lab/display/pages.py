@@ -32,6 +32,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
         arrays=instrument.arrays,
         questions={claim.name: claim.asks for claim in instrument.claims},
         titles={claim.name: claim.title for claim in instrument.claims},
+        gates=instrument.gates,
         units=instrument.claims[0].unit,
         **drawing,
     )

@@ -8,6 +8,8 @@ $$ \kappa(i,i') = 1 - W_1(\hat P_i, \hat P_{i'}) / d(i,i'), $$
 $\hat P$ being restricted to the keys that both rows may see (for causal rows those of the earlier
 one) and renormalised. Beside it the same pair with its keys *permuted*, one permutation for both
 rows: the rows overlap as before, but where they look no longer has to do with where the points are.
+$W_1$ itself and the plain total variation distance of the two rows are left too: where one orders
+the pairs as the other does, $\kappa$ says nothing but how far the rows overlap.
 
 Pairs are drawn by the smallest hashes of (prompt, position), the same for every layer, head and
 setting, so merging is exact and differences between settings are paired. A pair is left out of a
@@ -71,6 +73,8 @@ class _Layer(NamedTuple):
 
     kappa: NDArray[np.float64]
     null: NDArray[np.float64]
+    transport: NDArray[np.float64]
+    total_variation: NDArray[np.float64]
     kept: NDArray[np.float64]
     left_out: NDArray[np.int8]
     pinned: NDArray[np.int8]
@@ -80,7 +84,8 @@ class CurvatureProbe(Reducer):
     """Curvature of every head of a chain on sampled pairs of rows.
 
     `arrays` has one row per pair: ``curvature_prompt``, ``curvature_first``, ``curvature_second``,
-    and ``[pairs, layers, heads]`` arrays ``curvature_kappa``, ``curvature_null`` (NaN where left
+    and ``[pairs, layers, heads]`` arrays ``curvature_kappa``, ``curvature_null``,
+    ``curvature_transport`` ($W_1$ of the rows) and ``curvature_total_variation`` (NaN where left
     out), ``curvature_kept``, ``curvature_left_out`` (a code of `LEFT_OUT`) and
     ``curvature_pinned`` (both rows put 0.99 of their mass on one and the same key).
 
@@ -177,14 +182,17 @@ class CurvatureProbe(Reducer):
         told = code == 0
         p, q = shared.p.numpy()[told], shared.q.numpy()[told]
         gap = np.broadcast_to(apart, told.shape)[told]
-        kappa, null, pinned = (np.full(told.shape, np.nan) for _ in range(3))
+        kappa, null, moved, apart_rows, pinned = (np.full(told.shape, np.nan) for _ in range(5))
         pinned[told] = np.minimum(p, q).max(-1, initial=0.0) >= _PINNED
-        kappa[told] = 1 - row_wasserstein(p, q, d).numpy() / gap
+        moved[told] = row_wasserstein(p, q, d).numpy()
+        apart_rows[told] = np.abs(p - q).sum(-1) / 2
+        kappa[told] = 1 - moved[told] / gap
         if self._null:
             place = _permuted(prompt, pairs, both)[np.nonzero(told)[0]]
             a, b = (np.take_along_axis(x, place, -1) for x in (p, q))
             null[told] = 1 - row_wasserstein(a, b, d).numpy() / gap
-        return _Layer(kappa, null, kept, code.astype(np.int8), (pinned == 1).astype(np.int8))
+        codes, sinks = code.astype(np.int8), (pinned == 1).astype(np.int8)
+        return _Layer(kappa, null, moved, apart_rows, kept, codes, sinks)
 
     def end(self) -> None:
         """The batch is over; a few scalars per pair, layer and head stay."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
-from flowscope.records.verdict_text import reason_text
+from flowscope.records.verdict_text import outcome_text, reason_text
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import bounds, numeral, reading
 from flowscope.report.spec import Page
@@ -17,17 +17,19 @@ _MEANING = {
     "uninformative": "The claim could not have failed on these data: this is no support for it.",
     "abstains": "The measurement decides nothing: data are missing or insufficient.",
 }
+_GATE = "This says what may be read, not what the model achieves."
 _SIGN = {"holds": "✓", "fails": "✕", "uninformative": "○", "abstains": "–"}
 _WIDTH, _LEFT, _RIGHT = 320, 54, 14
 
 
-def chip(verdict: Verdict) -> str:
+def chip(verdict: Verdict, *, gate: bool = False) -> str:
     """Outcome with its strength, and a sign that does not depend on colour."""
     outcome = verdict.outcome
     strength = f" ({verdict.strength})" if verdict.strength else ""
+    kind, sign = ("gate", "▸") if gate else (outcome, _SIGN[outcome])
     return (
-        f'<span class="chip {outcome}"><span aria-hidden="true">{_SIGN[outcome]}</span> '
-        f"{outcome}{strength}</span>"
+        f'<span class="chip {kind}"><span aria-hidden="true">{sign}</span> '
+        f"{outcome_text(outcome, gate)}{strength}</span>"
     )
 
 
@@ -35,11 +37,14 @@ def card(verdict: Verdict, anchor: str, page: Page) -> str:
     """Verdict as an article: claim, outcome, what it means, why, and by which numbers."""
     question = page.questions.get(verdict.name, "")
     label = f'<span class="key-label">{html_text(page.label(verdict.name))}</span> '
+    gate = verdict.name in page.gates
+    kind, meaning = ("gate", _GATE) if gate else (verdict.outcome, _MEANING[verdict.outcome])
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (
-        f'<article class="verdict {verdict.outcome}" id="{anchor}">'
-        f"<header><h3>{label}{html_text(_sentence(verdict.claim)[:-1])}</h3>{chip(verdict)}</header>{asked}"
-        f'<p class="because"><strong>{_MEANING[verdict.outcome]}</strong> '
+        f'<article class="verdict {kind}" id="{anchor}">'
+        f"<header><h3>{label}{html_text(_sentence(verdict.claim)[:-1])}</h3>"
+        f"{chip(verdict, gate=gate)}</header>{asked}"
+        f'<p class="because"><strong>{meaning}</strong> '
         f"{html_text(_sentence(reason_text(verdict.because)))}</p>"
         f"<details><summary>The numbers behind this verdict</summary>"
         f'<div class="numbers">{_numbers(verdict, page.units)}{_forest(verdict)}</div></details>'

@@ -37,6 +37,19 @@ _CURVATURE = Table(
             beside=ENDS,
         ),
         Column("keys_permuted", "the same with the keys of both rows permuted"),
+        Column(
+            "effect",
+            "κ less κ with keys permuted, mean over the pairs of a prompt, then over prompts; "
+            "above 0 the head brings points closer than rows that merely overlap as much",
+            beside=INTERVAL,
+        ),
+        Column("joint_low", "lower end of intervals of `effect` that cover all heads at 95 %"),
+        Column("joint_high", "upper end of intervals of `effect` that cover all heads at 95 %"),
+        Column(
+            "overlap_correlation",
+            "rank correlation over pairs of W₁ and the total variation distance of two rows; "
+            "near 1 the curvature says nothing but how far rows overlap",
+        ),
         Column("random_weights", TWIN),
         Column("pairs", "pairs of rows that could be compared"),
         Column("left_out", "pairs of rows that could not"),
@@ -95,8 +108,10 @@ _EVI = Table(
 CONTRACTION = Claim(
     name="P3",
     title="Contraction",
-    says="attention brings its points closer together",
-    asks="Do two tokens attend to places that are closer together than the tokens themselves?",
+    says="attention brings points together more than rows that merely overlap as much",
+    asks="Do two tokens attend to places that are closer together than the tokens themselves, "
+    "beyond what the overlap of their attention gives anyway? The reference is the same attention "
+    "with the keys shuffled: it overlaps as much, and does not know where the tokens lie.",
 )
 
 
@@ -106,6 +121,7 @@ STAGE = Stage(
     name="contraction",
     home=__name__,
     measure="measure.measure",
+    judge="judge.judge",
     uses=("variation",),
     claims=(CONTRACTION,),
     tables=TABLES,

@@ -1,5 +1,7 @@
 """Figures of the contraction: curvature of heads, its response to sweeps, the EVI along depth."""
 
+import math
+
 import pandas as pd
 
 from flowscope.instruments.audit.spans import shading, spans
@@ -39,14 +41,17 @@ def curvature(source: Source, name: str) -> Picture:
 
 
 def _notes(frame: pd.DataFrame, name: str) -> dict[tuple[float, float], str]:
-    parts = ("layer", "head", name, "low", "high", "pairs", "left_out")
+    parts = ["layer", "head", name, "low", "high", "pairs", "left_out"]
+    parts += ["effect", "joint_low", "joint_high"]
     reasons = words(frame, "because")
     notes = {}
     for k, row in enumerate(zip(*(column(frame, part) for part in parts), strict=True)):
-        layer, head, value, low, high, pairs, left_out = row
+        layer, head, value, low, high, pairs, left_out, effect, least, most = row
         label = "κ" if name == "kappa" else "κ with keys permuted"
         limits = bounds(low, high) if name == "kappa" else ""
         lines = [f"layer {layer:g}, head {head:g}", f"{label} {numeral(value)} {limits}"]
+        if name == "kappa" and not math.isnan(effect):
+            lines += [f"less keys permuted {numeral(effect)}, all heads {bounds(least, most)}"]
         lines += [f"{numeral(pairs, 6)} pairs, {numeral(left_out, 6)} left out"]
         notes[layer, head] = hover(lines + ([f"abstains: {reasons[k]}"] if reasons[k] else []))
     return notes

@@ -1,82 +1,172 @@
-r"""Judge whether attention contracts distances between its rows.
+r"""Judge whether attention brings points together more than rows that merely overlap as much.
 
 $\kappa(i,i') > 0$ means that the attention of two queries is nearer to each other, in $W_1$, than
-the two points. The claim is judged on the median over heads, by its interval against zero.
-Rows that merely overlap give $\kappa > 0$ too (equal rows give 1, and so does a network of random
-weights, whose rows are nearly uniform), so there are two references: the same rows with their
-keys permuted, which keeps the overlap and breaks the geometry, and the same architecture with
-random weights. A contraction that permuted keys show as well is *overlap*: the reason says so.
+the two points. Rows that merely overlap give $\kappa > 0$ too: equal rows give 1, and so does a
+network of random weights, whose rows are nearly uniform. The claim is therefore judged on
+$\kappa - \kappa_{\text{permuted}}$, the same rows with their keys permuted, which keeps the overlap
+and forgets where the points lie. Prompts are the units: each gives the mean over its heads of the
+mean over its pairs of rows. The size of the effect is its share of $1 - \kappa_{\text{permuted}}$,
+what overlap leaves open. Where $W_1$ orders the pairs of rows as their plain overlap does, $\kappa$
+*is* overlap, and the claim could not have failed: the verdict is uninformative.
 """
 
-from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured
-from flowscope.records import Decision, Interval, Measurement, Unavailable, Verdict
+from __future__ import annotations
 
-__all__ = ["judge_curvature"]
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from flowscope.evidence import (
+    MINIMUM_UNITS,
+    judged_effect,
+    mean_over_prompts,
+    not_measured,
+    resampled_counts,
+)
+from flowscope.evidence.intervals import single
+from flowscope.evidence.verdicts import ends
+from flowscope.instruments.audit.contraction import CONTRACTION
+from flowscope.instruments.audit.units import distinct_prompts
+from flowscope.lab.view import Records
+from flowscope.records import Interval, Measurement, Unavailable, Verdict
+
+__all__ = ["OVERLAP", "THRESHOLDS", "judge", "judge_contraction"]
+
+OVERLAP = 0.95
+"""Rank correlation of W₁ and total variation from which κ is overlap alone."""
+
+THRESHOLDS = (0.05, 0.15, 0.4)
+"""Shares of what overlap leaves open where an effect becomes weak, clear and strong."""
+
+_COLUMNS = ("status", "because", "random_weights", "joint_low", "joint_high", "overlap_correlation")
 
 
-def judge_curvature(
-    kappa: Measurement,
-    null: Measurement,
-    effect: Interval | Unavailable,
+def judge(records: Records) -> list[Verdict]:
+    """Judge contraction from the tables and arrays of a run."""
+    arrays = records.arrays("contraction")
+    table = records.table("curvature", *_COLUMNS)
+    distinct = distinct_prompts(records.arrays("prompts"))
+    settings = records.settings
+    return [
+        judge_contraction(
+            arrays["kappa"][distinct],
+            arrays["keys_permuted"][distinct],
+            table,
+            resamples=int(settings["resamples"]),
+            seed=int(settings["seed"]),
+        )
+    ]
+
+
+def judge_contraction(
+    kappa: NDArray[Any],
+    permuted: NDArray[Any],
+    heads: pd.DataFrame,
     *,
-    claim: Claimed,
-    heads: int,
-    abstained: int,
-    random_weights: float | Unavailable,
+    resamples: int = 200,
+    seed: int = 0,
 ) -> Verdict:
-    """Judge the median curvature over heads against zero, with permuted keys as reference.
+    """Judge κ less κ with keys permuted by its interval over prompts.
 
     Parameters
     ----------
-    kappa, null
-        The median over heads, and the same with keys permuted.
-    effect
-        Interval of their difference, the two taken on the same resamples.
-    claim
-        What is judged.
-    heads, abstained
-        Number of heads, and how many of them gave no number.
-    random_weights
-        The same median for random weights.
+    kappa, permuted
+        Mean over the pairs of each prompt, ``[prompts, layers, heads]``; NaN where there is none.
+    heads
+        The table ``curvature``, one row per layer and head in the order of the arrays.
+    resamples, seed
+        Of the interval over prompts.
     """
-    if kappa.status != "ok":
-        return not_measured(claim, kappa.because)
-    value, permuted = float(kappa.numbers()), float(null.numbers())
-    references = f"with keys shuffled: {permuted:.2f}"
-    if not isinstance(random_weights, Unavailable):
-        references += f"; with random weights: {random_weights:.2f}"
-    measured = f"{heads - abstained} of {heads} heads"
-    reason = f"the median contraction κ over {measured} is {value:.2f} ({references})"
-    decision, why = _decided(kappa.interval)
-    return Verdict(
-        name=claim.name,
-        claim=claim.says,
-        statistic=kappa,
-        null=null,
-        effect=value - permuted,
-        interval=effect,
-        decision=decision,
-        because=f"{reason}; {why}" + _source_of(decision, effect),
+    speaking = (heads["status"] == "ok").to_numpy()
+    if not speaking.any():
+        reasons = heads["because"].value_counts()
+        most = f"{reasons.iloc[0]} of {len(heads)} heads: {reasons.index[0]}"
+        return not_measured(CONTRACTION, f"no head gave a number; {most}")
+    parts = [_over_heads(values, speaking) for values in (kappa, permuted)]
+    measured = np.isfinite(parts[0])
+    counts = resampled_counts(int(measured.sum()), resamples=resamples, seed=seed)
+    numbers = []
+    for values in (*parts, parts[0] - parts[1]):
+        column = values[measured][:, None]
+        point, interval = mean_over_prompts(column, np.ones_like(column), counts)
+        numbers.append((float(point[0]), single(interval)))
+    (value, value_interval), (null, null_interval), (effect, interval) = numbers
+    room = 1 - null
+    size = effect / room if room > 0 else math.nan
+    units = int(measured.sum())
+    kept = {"n": units, "seed": seed}
+    return judged_effect(
+        claim=CONTRACTION,
+        statistic=_number("mean κ over heads", value, value_interval, **kept),
+        null=_number("the same, keys permuted", null, null_interval, **kept),
+        effect=effect,
+        interval=interval,
+        thresholds=THRESHOLDS,
+        size=size,
+        because=_reason(heads, speaking, (value, null, effect), interval, size),
+        units=units,
+        unit="different prompts",
+        guard=_guard(heads.loc[speaking, "overlap_correlation"]) if units >= MINIMUM_UNITS else "",
     )
 
 
-def _decided(interval: Interval | Unavailable) -> tuple[Decision, str]:
-    if isinstance(interval, Unavailable):
-        return "abstains", no_verdict(interval.reason)
-    low, high = ends(interval)
-    if low > 0:
-        return "holds", "attention brings points closer together"
-    if high < 0:
-        return "fails", "attention moves points further apart"
-    return "abstains", no_verdict(f"the interval [{low:.2f}, {high:.2f}] contains 0")
+def _over_heads(values: NDArray[Any], speaking: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Mean over the heads that give a number, per prompt; NaN for a prompt without any."""
+    flat = values.reshape(len(values), -1)[:, speaking].astype(np.float64)
+    present = np.isfinite(flat)
+    sums, sizes = np.where(present, flat, 0.0).sum(1), present.sum(1)
+    means = np.full(len(flat), np.nan)
+    np.divide(sums, sizes, out=means, where=sizes > 0)
+    return means
 
 
-def _source_of(decision: Decision, effect: Interval | Unavailable) -> str:
-    """Return where a contraction comes from, if permuted keys show it."""
-    if decision != "holds" or isinstance(effect, Unavailable):
+def _number(
+    name: str, value: float, interval: Interval | Unavailable, *, n: int, seed: int
+) -> Measurement:
+    return Measurement(
+        name=name,
+        values=np.asarray(value),
+        unit="1",
+        n=n,
+        estimator="mean over prompts of the mean over heads and pairs of rows",
+        dtype="float64",
+        seed=seed,
+        interval=interval,
+    )
+
+
+def _guard(correlations: pd.Series[float]) -> str:
+    middle = float(correlations.median())
+    if not middle >= OVERLAP:
         return ""
-    if float(effect.low) > 0:
-        return ", more than rows that only overlap would"
-    if float(effect.high) < 0:
-        return ", but less than rows that only overlap would"
-    return ", as much as rows that only overlap would"
+    return (
+        "the transport distance W₁ orders the pairs of attention rows as their plain overlap does "
+        f"(rank correlation {middle:.3f}, limit {OVERLAP:g}), so that κ says nothing about places"
+    )
+
+
+def _reason(
+    heads: pd.DataFrame,
+    speaking: NDArray[np.bool_],
+    numbers: tuple[float, float, float],
+    interval: Interval | Unavailable,
+    size: float,
+) -> str:
+    value, null, effect = numbers
+    fresh = heads.loc[speaking, "random_weights"].mean()
+    beside = "" if math.isnan(fresh) else f" ({fresh:.2f} with random weights)"
+    shown = ""
+    if isinstance(interval, Interval):
+        low, high = ends(interval)
+        shown = f" [{low:+.3f}, {high:+.3f}]"
+    share = "" if math.isnan(size) else f", {size:.0%} of what overlap leaves open"
+    more = int((heads.loc[speaking, "joint_low"] > 0).sum())
+    less = int((heads.loc[speaking, "joint_high"] < 0).sum())
+    return (
+        f"κ is {value:.2f} over {speaking.sum()} of {len(heads)} heads and {null:.2f} with keys "
+        f"shuffled, which is overlap alone{beside}; the difference is {effect:+.3f}{shown}{share}; "
+        f"tested together, {more} heads bring points together more than overlap does, {less} less"
+    )

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 from torch import nn
 
-from flowscope.evidence import Counts, not_measured, resampled_counts
+from flowscope.evidence import Counts, resampled_counts
 from flowscope.flows import Segment
 from flowscope.instruments.audit.config import AuditConfig
-from flowscope.instruments.audit.contraction import CONTRACTION
 from flowscope.instruments.audit.contraction.head_entropy import head_table
-from flowscope.instruments.audit.contraction.judge import judge_curvature
 from flowscope.instruments.audit.contraction.sweeps import evolution, responses
 from flowscope.instruments.audit.contraction.tables import (
-    contraction_of,
     curvature_table,
     evi_share,
     evi_table,
+    prompt_arrays,
     response_table,
 )
 from flowscope.instruments.audit.reading import Depth, depth_of, prompt_counts
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
+from flowscope.lab.claim import Abstention
 from flowscope.models.prompts import Batch
 from flowscope.probes import Arrays, Setting
-from flowscope.records import Measurement, Unavailable, Verdict
+from flowscope.records import Measurement, Unavailable
 
 __all__ = ["ContractionStage", "measure"]
 
@@ -36,14 +35,16 @@ def measure(bench: AuditBench) -> None:
     """Write the curvature of attention, its answer to sweeps, and the output path."""
     depth = depth_of(bench)
     _write_heads(bench, depth)
-    stage, words = _stage(bench), ""
+    stage = _stage(bench)
     if depth.reading.space == "output":
-        words = stage.output_path(depth.evidence, depth.segments)
+        stage.output_path(depth.evidence, depth.segments)
     else:
         stage.no_output_path(depth.reading.because)
-    control = depth.control
-    twin = control if isinstance(control, Unavailable) else control.curvature
-    bench.decide(stage.verdict(depth.reading.curvature, twin, words))
+    curved, control = depth.reading.curvature, depth.control
+    if isinstance(curved, Unavailable):
+        raise Abstention(curved.reason)
+    bench.put_arrays("contraction", prompt_arrays(curved, len(bench.subject.prompts)))
+    stage.curvature(curved, control if isinstance(control, Unavailable) else control.curvature)
 
 
 def _write_heads(bench: AuditBench, depth: Depth) -> None:
@@ -71,7 +72,7 @@ def _stage(bench: AuditBench) -> ContractionStage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ContractionStage:
-    """What the verdict on contraction needs of an audit on its way.
+    """What the measurement of contraction needs of an audit on its way.
 
     Attributes
     ----------
@@ -97,36 +98,18 @@ class ContractionStage:
     note: Callable[[Measurement], None]
     progress: Callable[[str, int, int], None]
 
-    def verdict(
-        self, curved: Arrays | Unavailable, fresh: Arrays | Unavailable, path: str = ""
-    ) -> Verdict:
-        """Curvature of every head, how it answers to the sweeps, and the verdict.
+    def curvature(self, curved: Arrays, fresh: Arrays | Unavailable) -> None:
+        """Write the curvature of every head, and how it answers to the sweeps.
 
         Parameters
         ----------
         curved, fresh
             Arrays of the model and of its random-weights twin.
-        path
-            What `output_path` had to say, to stand behind the reason.
         """
-        if isinstance(curved, Unavailable):
-            return not_measured(CONTRACTION, curved.reason)
-        table = curvature_table(curved, fresh, self.counts)
+        table = curvature_table(curved, fresh, self.counts, seed=self.config.seed)
         self.put("curvature", table)
         if (table["status"] == "ok").any():
             self._sweep(curved, table)
-        seed, prompts = self.config.seed, self.counts.shape[1]
-        told = contraction_of(curved, table, self.counts, prompts=prompts, seed=seed)
-        verdict = judge_curvature(
-            told.kappa,
-            told.null,
-            told.effect,
-            claim=CONTRACTION,
-            heads=told.heads,
-            abstained=told.abstained,
-            random_weights=told.random_weights,
-        )
-        return replace(verdict, because=verdict.because + path)
 
     def _sweep(self, curved: Arrays, heads: pd.DataFrame) -> None:
         config = self.config
@@ -148,8 +131,8 @@ class ContractionStage:
             swept = dict(zip(settings, found, strict=True))
             self.put("curvature_response", response_table(base, swept, heads, self.few_counts))
 
-    def output_path(self, evidence: Sequence[SegmentEvidence], segments: Sequence[Segment]) -> str:
-        """The inequality along the output path; returns what a verdict may say about it."""
+    def output_path(self, evidence: Sequence[SegmentEvidence], segments: Sequence[Segment]) -> None:
+        """Write the inequality along the output path."""
         config = self.config
         if config.evi_positions:
             self.list_pass("output path", self.few_counts.shape[1])
@@ -164,17 +147,12 @@ class ContractionStage:
         self.progress("output path", 1, 1)
         if isinstance(found, Unavailable):
             self.no_output_path(found.reason)
-            return ""
+            return
         table = evi_table(found, evidence, self.few_counts)
         self.put("evi", table)
         share, null = evi_share(found, table, self.few_counts, config.seed)
         self.note(share)
         self.note(null)
-        if share.status != "ok":
-            return ""
-        reference = f" (shuffled: {float(null.numbers()):.0%})" if null.status == "ok" else ""
-        steps = f"{float(share.numbers()):.0%} of the steps of the output path{reference}"
-        return f"; {steps} descend towards the final output (EVI)"
 
     def no_output_path(self, reason: str) -> None:
         """Record that there is no output path to read, and why."""

@@ -79,7 +79,8 @@ def _curvature_maps(source: Source) -> str:
         "attention of two queries with the distance between their two points: 1 means that both "
         "attend to the same place, 0 that attention does not change their distance, a negative "
         "value that it moves them apart. Permuted keys preserve the overlap of two rows but not "
-        "where they attend: what remains is contraction by overlap alone.</p>"
+        "where they attend: what remains is contraction by overlap alone. The verdict is about the "
+        "difference of the two maps.</p>"
         f'<figure>{key(FIGURES["curvature"].entries(source))}<div class="pair">'
         f"<div><h3>This model</h3>{box}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
         f"<figcaption>{html_text(_curvature_caption(source))}</figcaption></figure>"

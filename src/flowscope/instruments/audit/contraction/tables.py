@@ -1,20 +1,18 @@
 """From pairs of rows and steps of tokens to tables: curvature, its response, the EVI."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from flowscope.evidence import (
-    Counts,
-    mean_over_prompts,
-    median_over_prompts,
-    percentile_interval,
-    resampled_medians,
-)
+from flowscope.evidence import Counts, mean_over_prompts, median_over_prompts
 from flowscope.evidence.intervals import bounds_of, single
+from flowscope.instruments.audit.contraction.effects import (
+    joint_bounds,
+    overlap_correlations,
+    prompt_means,
+)
 from flowscope.instruments.audit.variation import VARIATION
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.probes import Arrays, Setting
@@ -23,18 +21,27 @@ from flowscope.probes.layers.evolution import PATHS
 from flowscope.records import Interval, Measurement, Unavailable
 
 __all__ = [
-    "Contraction",
-    "contraction_of",
     "curvature_table",
     "evi_share",
     "evi_table",
+    "prompt_arrays",
     "response_table",
 ]
 
 _LEAST_PAIRS, _PINNED_SHARE = 8, 0.9
+_EFFECTS = (
+    "effect",
+    "effect_low",
+    "effect_high",
+    "joint_low",
+    "joint_high",
+    "overlap_correlation",
+)
 
 
-def curvature_table(curved: Arrays, fresh: Arrays | Unavailable, counts: Counts) -> pd.DataFrame:
+def curvature_table(
+    curved: Arrays, fresh: Arrays | Unavailable, counts: Counts, *, seed: int = 0
+) -> pd.DataFrame:
     """One row per head: its median curvature, beside permuted keys and random weights.
 
     A head abstains when fewer than eight of its pairs can be compared, or when nine in ten of them
@@ -56,6 +63,7 @@ def curvature_table(curved: Arrays, fresh: Arrays | Unavailable, counts: Counts)
             "low": np.nan,
             "high": np.nan,
             "keys_permuted": _medians(flat["null"]),
+            **_effects(curved, counts, seed),
             "random_weights": np.nan,
             "pairs": used,
             "left_out": len(kappa) - used,
@@ -72,8 +80,25 @@ def curvature_table(curved: Arrays, fresh: Arrays | Unavailable, counts: Counts)
     table["because"] = [_why(codes[:, k], used[k], pinned[k]) for k in range(len(table))]
     table["status"] = np.where(table["because"] == "", "ok", "abstained")
     silent = table["status"] == "abstained"
-    table.loc[silent, ["kappa", "low", "high", "keys_permuted"]] = np.nan
+    numbers = ["kappa", "low", "high", "keys_permuted", *_EFFECTS]
+    table.loc[silent, numbers] = np.nan
     return table
+
+
+def _effects(curved: Arrays, counts: Counts, seed: int) -> dict[str, NDArray[np.float64]]:
+    """Effect of every head against permuted keys, with both intervals, and the guard's number."""
+    prompts = counts.shape[1]
+    parts = prompt_arrays(curved, prompts)
+    each = (parts["kappa"] - parts["keys_permuted"]).reshape(prompts, -1)
+    sizes = np.isfinite(each).astype(np.float64)
+    points, interval = mean_over_prompts(np.where(sizes > 0, each, 0.0), sizes, counts)
+    moved, apart = (
+        curved[f"curvature_{name}"].reshape(len(curved["curvature_prompt"]), -1)
+        for name in ("transport", "total_variation")
+    )
+    bounds = (*bounds_of(interval, len(points)), *joint_bounds(each, seed=seed))
+    columns = (points, *bounds, overlap_correlations(moved, apart))
+    return dict(zip(_EFFECTS, columns, strict=True))
 
 
 def _medians(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -96,70 +121,13 @@ def _why(codes: NDArray[np.integer], used: int, pinned: float) -> str:
     return ""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Contraction:
-    """The numbers by which contraction is judged."""
-
-    kappa: Measurement
-    null: Measurement
-    effect: Interval | Unavailable
-    heads: int
-    abstained: int
-    random_weights: float | Unavailable
-
-
-def contraction_of(
-    curved: Arrays, table: pd.DataFrame, counts: Counts, *, prompts: int, seed: int
-) -> Contraction:
-    """Median over heads of their median curvature, and the same with keys permuted.
-
-    Each resample of prompts gives every head's median anew, and their median and its difference to
-    the permuted one from those: heads share the prompts, so they are not resampled apart.
-    """
-    speaking = (table["status"] == "ok").to_numpy()
-    name, null_name = "median κ over heads", "the same, keys permuted"
-    shown = {"unit": "1", "n": prompts, "dtype": "float64", "seed": seed}
-    estimator = "median over heads of the median over pairs of rows"
-    absent = Unavailable("no head could be measured")
-    if not speaking.any():
-        reasons = table["because"].value_counts()
-        why = f"no head gave a number; {reasons.iloc[0]} of {len(table)} heads: {reasons.index[0]}"
-        silent = [Measurement.abstained(n, why) for n in (name, null_name)]
-        return Contraction(
-            kappa=silent[0],
-            null=silent[1],
-            effect=absent,
-            heads=len(table),
-            abstained=len(table),
-            random_weights=absent,
-        )
-    parts = []
-    for part in ("kappa", "null"):
-        values = curved[f"curvature_{part}"].reshape(len(curved["curvature_prompt"]), -1)
-        points, draws = resampled_medians(values[:, speaking], curved["curvature_prompt"], counts)
-        parts.append((np.median(points, keepdims=True), np.nanmedian(draws, 1, keepdims=True)))
-    (point, draws), (under, under_draws) = parts
-    measurements = [
-        Measurement(
-            name=n,
-            values=np.asarray(value[0]),
-            estimator=estimator,
-            interval=single(percentile_interval(value, sample, counts)),
-            **shown,  # type: ignore[arg-type]
-        )
-        for n, value, sample in ((name, point, draws), (null_name, under, under_draws))
-    ]
-    fresh = table.loc[speaking, "random_weights"]
-    return Contraction(
-        kappa=measurements[0],
-        null=measurements[1],
-        effect=single(percentile_interval(point - under, draws - under_draws, counts)),
-        heads=len(table),
-        abstained=int((~speaking).sum()),
-        random_weights=float(fresh.median())
-        if fresh.notna().any()
-        else Unavailable("the random-weights twin was not measured"),
-    )
+def prompt_arrays(curved: Arrays, prompts: int) -> dict[str, NDArray[np.float64]]:
+    """Curvature of every prompt, layer and head, and with keys permuted: what the judge reads."""
+    prompt = curved["curvature_prompt"]
+    return {
+        name: prompt_means(curved[f"curvature_{part}"], prompt, prompts)
+        for name, part in (("kappa", "kappa"), ("keys_permuted", "null"))
+    }
 
 
 def response_table(

@@ -92,21 +92,47 @@ _JUMPS = Table(
 )
 
 
-VARIATION = Claim(
-    name="P0",
-    title="Smoothness",
-    says="the output changes in small steps from layer to layer, apart from jumps",
-    asks="Does the output change smoothly enough through the layers to be described as a flow? "
-    "Numbers that assume a flow are withheld for layers where it does not.",
+_GATE = Table(
+    purpose="the gate: segments cut on one half of the prompts and read on the other",
+    keys=("cuts_from", "first_layer"),
+    columns=(
+        Column(
+            "cuts_from", "half of the prompts that gave the cuts, even or odd; all if not split"
+        ),
+        Column("prompts", "prompts of the other half, on which the variation is read"),
+        FIRST_LAYER,
+        LAST_LAYER,
+        Column("kind", "segment, or jump where a step is too large to be part of a flow"),
+        Column(
+            "relative_variation",
+            "Σ‖Δz‖²/Σ‖z‖² over the layers of the segment on the other half, median over tokens",
+            beside=ENDS,
+        ),
+        Column("threshold", "largest relative variation that passes the gate"),
+        Column("random_weights", "relative variation for the model with random weights"),
+        Column("decision", "holds (interval at most the threshold), fails (above it) or abstains"),
+    ),
 )
 
 
-TABLES = {"layers": _LAYERS, "segments": _SEGMENTS, "jumps": _JUMPS}
+VARIATION = Claim(
+    name="P0",
+    title="Smoothness",
+    says="the output changes in steps small enough to be read as a flow",
+    asks="On which layers does the output change smoothly enough to be read as a flow? This is a "
+    "gate for the numbers that assume a flow, and no achievement: deep networks with random "
+    "weights pass it too.",
+    gate=True,
+)
+
+
+TABLES = {"layers": _LAYERS, "segments": _SEGMENTS, "gate": _GATE, "jumps": _JUMPS}
 
 STAGE = Stage(
     name="variation",
     home=__name__,
     measure="measure.measure",
+    judge="judge.judge",
     probes="measure.probes",
     settings=PASS_SETTINGS,
     claims=(VARIATION,),

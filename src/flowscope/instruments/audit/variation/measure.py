@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence import resampled_counts
-from flowscope.flows import Segment, segments_of
+from flowscope.evidence import MINIMUM_UNITS, resampled_counts
+from flowscope.flows import Segment
 from flowscope.instruments.audit.depth_pass import Measured, measured
 from flowscope.instruments.audit.reading import (
     Depth,
@@ -17,8 +19,10 @@ from flowscope.instruments.audit.reading import (
 )
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.tokens.tables import telling_row
-from flowscope.instruments.audit.variation import VARIATION, tables
-from flowscope.instruments.audit.variation.judge import SegmentEvidence, judge_variation
+from flowscope.instruments.audit.units import distinct_prompts
+from flowscope.instruments.audit.variation import tables
+from flowscope.instruments.audit.variation.cross_fit import gate_table, joined_segments
+from flowscope.instruments.audit.variation.judge import SegmentEvidence, stretches
 from flowscope.instruments.audit.variation.second_look import SecondLook, second_look
 from flowscope.lab.claim import Abstention
 from flowscope.records import Unavailable
@@ -41,24 +45,25 @@ def measure(bench: AuditBench) -> None:
         )
         bench.once("depth", lambda: hidden)
         raise Abstention(reading.because)
-    depth = _depth(bench, reading, layers)
+    depth = _depth(bench, reading)
     bench.once("depth", lambda: depth)
     _write(bench, depth, layers)
-    bench.decide(
-        judge_variation(
-            depth.evidence,
-            claim=VARIATION,
-            n=len(bench.subject.prompts),
-            dtype="float32",
-            seed=bench.config.seed,
-        )
-    )
 
 
-def _depth(bench: AuditBench, reading: Measured, layers: pd.DataFrame) -> Depth:
+def _depth(bench: AuditBench, reading: Measured) -> Depth:
     subject, config = bench.subject, bench.config
-    segments = segments_of(layers["relative_step"].to_numpy()[1:])
     control = random_weights(bench)
+    distinct = distinct_prompts(tables.prompt_medians(reading.depth))
+    gate = gate_table(
+        reading.depth,
+        control if isinstance(control, Unavailable) else control.depth,
+        distinct,
+        threshold=config.threshold,
+        resamples=config.resamples,
+        seed=config.seed,
+    )
+    bench.put("gate", gate)
+    segments, crossed = joined_segments(stretches(gate))
     # The second look keeps the states of its first batch, which holds no more than the few prompts.
     row = telling_row(reading.depth, min(config.batch, len(subject.few)))
     bench.list_pass("second look", len(subject.few))
@@ -69,10 +74,13 @@ def _depth(bench: AuditBench, reading: Measured, layers: pd.DataFrame) -> Depth:
         _evidence(bench, reading, control, look, segment, number)
         for number, segment in enumerate(segments)
     )
+    if len(distinct) >= MINIMUM_UNITS:
+        pairs = zip(evidence, crossed, strict=True)
+        evidence = tuple(replace(part, crossed=decision) for part, decision in pairs)
     return Depth(
         reading=reading,
         control=control,
-        segments=tuple(segments),
+        segments=segments,
         evidence=evidence,
         look=look,
         row=row,
