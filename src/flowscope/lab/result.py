@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from flowscope.errors import RecordError
+from flowscope.lab.finding import Finding, findings_of
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
@@ -77,6 +78,11 @@ class Result:
     def verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts sorted by name, each with its reason."""
         return self.run.read_verdicts()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the run says in plain sentences, each with its number and what to do next."""
+        return findings_of(self.instrument, self.run)
 
     @property
     def tables(self) -> Tables:
@@ -196,13 +202,14 @@ class Result:
         return self.verdicts
 
     def to_json(self) -> dict[str, Any]:
-        """Document of plain values: verdicts, how much was read, and where the tables are."""
+        """Document of plain values: findings, verdicts, how much was read, where the tables are."""
         run, measured = self.run, self.settings.get("measured", {})
         return {
             "model": self.model,
             "measured": {
                 name.removesuffix("_measured"): _plain(measured[name]) for name in measured
             },
+            "findings": [finding.plain() for finding in self.findings],
             "verdicts": [
                 _plain_verdict(verdict, self.instrument.title(verdict.name))
                 for verdict in self.verdicts

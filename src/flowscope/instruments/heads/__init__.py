@@ -18,6 +18,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="geometry",
+    findings="findings.findings",
     arrays=("portrait",),
     identity=_CHAIN,
     studies=("diffusion_attention.STUDY",),

@@ -29,6 +29,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="parity",
+    findings="findings.findings",
     arrays=("samples", "uturn_strip"),
     identity=(*_PATHS, "uturn_times"),
     studies=("track_i.STUDY",),

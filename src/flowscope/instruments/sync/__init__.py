@@ -21,6 +21,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="commitment",
+    findings="findings.findings",
     arrays=("strip",),
     identity=(*_PAIRS, "mode_sigma"),
     studies=("synchronization_gap.STUDY",),
