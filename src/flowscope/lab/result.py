@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from flowscope.errors import RecordError
+from flowscope.lab.cards import card, fact_table, finding_list, verdict_table
 from flowscope.lab.finding import Finding, findings_of
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
-from flowscope.records.verdict_text import decision_text, reason_text, verdict_label, verdict_line
+from flowscope.records.verdict_text import reason_text, verdict_label, verdict_line
 
 if TYPE_CHECKING:
     from flowscope.lab.plots import Figures
@@ -229,15 +230,22 @@ class Result:
         return "\n".join([heading, *lines, f"run: {self.run.folder}"])
 
     def _repr_html_(self) -> str:
-        rows = [
-            {
-                "verdict": verdict_label(v.name, self.instrument.title(v.name)),
-                "decision": decision_text(v.outcome, v.strength).rstrip(":"),
-                "because": reason_text(v.because),
-            }
+        """Return the card of the run: findings, verdicts, tables and the run folder."""
+        instrument = self.instrument
+        rows = (
+            (verdict_label(v.name, instrument.title(v.name)), v.outcome, v.strength,
+             reason_text(v.because))
             for v in self.verdicts
-        ]
-        return str(pd.DataFrame(rows).to_html(index=False, escape=True))
+        )  # fmt: skip
+        facts = (("tables", ", ".join(self.tables)), ("run", str(self.run.folder)))
+        return card(
+            instrument.name,
+            self.model or "a model",
+            (),
+            finding_list([finding.plain() for finding in self.findings]),
+            verdict_table(rows),
+            fact_table((name, value) for name, value in facts if value),
+        )
 
 
 def open_run(folder: str | Path) -> Result:

@@ -18,8 +18,8 @@ from flowscope.report.colours import theme_css
 from flowscope.report.downloads import embedded
 from flowscope.report.escaping import html_text, script_hash
 from flowscope.report.figure_html import part
-from flowscope.report.finding_list import findings_section, with_links
 from flowscope.report.numerals import count, numeral
+from flowscope.report.parts.finding_list import findings_section, with_links
 from flowscope.report.source import Source, read_source
 from flowscope.report.spec import Page, Section
 from flowscope.report.symbols import explained

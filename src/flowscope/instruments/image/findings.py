@@ -13,6 +13,7 @@ __all__ = ["findings"]
 
 _DECIDED = 0.9  # share of images that come back as the same class
 _LEVEL = 0.05
+_FEW_IMAGES = 64  # below, noise hides most differences of histograms
 _SAMPLERS = {0.0: "the ODE", 1.0: "the SDE"}
 
 
@@ -31,22 +32,36 @@ def _fewest_steps(records: Records) -> Finding:
     parts, reached = [], []
     for lam, name in _SAMPLERS.items():
         tried = [row for row in rows if row["lam"] == lam]
-        near = [row for row in tried if row["tv"] <= row["tv_null_high"]]
+        near = _last_run([row["tv"] <= row["tv_null_high"] for row in tried], tried)
         reached += near[:1]
         parts += [f"{name} {_needs(near[0] if near else tried[-1], bool(near))}"] if tried else []
     best = min(reached, key=lambda row: row["steps"], default=None)
     shown = rows[-1] if best is None else best
+    images = int(shown.get("images", 0))
+    few = 0 < images < _FEW_IMAGES
     return Finding(
-        text=f"Until its histograms are those of the finest SDE within noise, {'; '.join(parts)}.",
+        text="Until its histograms are those of the finest SDE within noise, "
+        f"{f'as far as {images} images can tell, ' * few}{'; '.join(parts)}.",
         value=float(shown["tv"]),
         interval=(float(shown["tv_low"]), float(shown["tv_high"])),
         table="family",
         figure="image_family",
-        next=f"Try more than {rows[-1]['steps']:g} steps, for example with --doubling."
+        next="Read more images before you take fewer steps (--set family_images=256): the noise of "
+        "few images hides differences."
+        if few
+        else f"Try more than {rows[-1]['steps']:g} steps, for example with --doubling."
         if best is None
         else f"Sample with {_SAMPLERS[best['lam']]} and {best['steps']:g} steps, and look at the "
         "images: equal histograms are not equal images.",
     )
+
+
+def _last_run(flags: list[bool], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows at the end whose flags are all true."""
+    start = len(flags)
+    while start and flags[start - 1]:
+        start -= 1
+    return rows[start:]
 
 
 def _needs(row: dict[str, Any], enough: bool) -> str:

@@ -1,0 +1,3 @@
+"""Parts of the page: verdict cards, strips of images, captions, downloads, appendix."""
+
+__all__ = ()
