@@ -11,6 +11,7 @@ from flowscope.report.spec import Section
 __all__ = ["findings_section", "with_links"]
 
 _LINK = re.compile(r'<a data-figure="([^"<>]*)">(.*?)</a>')
+_HEADING = re.compile(r'<h2 id="([^"]+)-heading">(.*?)</h2>')
 _PLACE = re.compile(r'<(?:div|section|figure|table|ul)\b[^>]*?\sid="([^"]+)"')
 
 
@@ -30,8 +31,8 @@ def _item(source: Source, finding: Mapping[str, Any]) -> str:
         parts.append(f'Figure: <a data-figure="{html_text(figure)}">{title}</a>')
     if table:
         name = html_text(table)
-        parts.append(f'table <a href="tables/{name}.csv">{name}</a>')
-    where = f'<p class="source">{"; ".join(parts)}</p>' if parts else ""
+        parts.append(f'Table: <a href="tables/{name}.csv">{name}</a>')
+    where = f'<p class="source">{" · ".join(parts)}</p>' if parts else ""
     return (
         f"<li><p>{html_text(finding['text'])}</p>"
         f'<p class="next"><span aria-hidden="true">→</span> {html_text(finding["next"])}</p>'
@@ -43,7 +44,8 @@ def with_links(body: str) -> str:
     """HTML in which the findings link to the place of their figure, where the page has one.
 
     The box of a figure is called ``plot-NAME``, where the name may lack the first words of the
-    figure's own: the figure ``image_parity`` is drawn in ``plot-parity``.
+    figure's own: a figure ``x_loss`` is drawn in ``plot-loss``. A figure without such a box is
+    looked for in the section that has its title as heading.
 
     Examples
     --------
@@ -53,9 +55,10 @@ def with_links(body: str) -> str:
     'B'
     """
     places = set(_PLACE.findall(body))
+    headings = {title: anchor for anchor, title in _HEADING.findall(body)}
 
     def linked(match: re.Match[str]) -> str:
-        anchor = _anchor(match[1], places)
+        anchor = _anchor(match[1], places) or headings.get(match[2], "")
         return f'<a href="#{anchor}">{match[2]}</a>' if anchor else match[2]
 
     return _LINK.sub(linked, body)
@@ -65,5 +68,4 @@ def _anchor(figure: str, places: set[str]) -> str:
     """Place of a figure among the ids of a page; empty where it has none."""
     words = re.split("[_-]", figure)
     names = ["-".join(words[k:]) for k in range(len(words))]
-    wanted = (f"{kind}{name}" for kind in ("plot-", "") for name in names)
-    return next((anchor for anchor in wanted if anchor in places), "")
+    return next((f"plot-{name}" for name in names if f"plot-{name}" in places), "")
