@@ -38,6 +38,7 @@ def print_findings(document: Mapping[str, Any], console: Console) -> None:
         table.add_row(f"{number}.", escape(visible(finding["text"])))
         table.add_row("", _hanging("→", escape(visible(finding["next"]))))
     console.print(table, highlight=False)
+    console.print()
 
 
 def _hanging(mark: str, text: str) -> Table:

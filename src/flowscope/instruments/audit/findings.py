@@ -204,7 +204,7 @@ def _halves(records: Records) -> Finding | None:
     amount = f"{count(prompts, 'prompt')} with {tokens} tokens" if tokens else f"{prompts} prompts"
     likeness = split_half(moved)
     more = (
-        f"Run again with {_ENOUGH_PROMPTS} prompts or more, so that every verdict can be decided."
+        f"Run again with {_ENOUGH_PROMPTS} prompts or more: some verdicts need as many."
         if prompts < _ENOUGH_PROMPTS
         else "Report these numbers with their intervals."
     )
