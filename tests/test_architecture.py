@@ -292,7 +292,9 @@ print([m for m in sys.modules for o in others if m.startswith("flowscope.instrum
 @pytest.mark.parametrize("name", sorted(INSTRUMENTS))
 def test_every_reference_resolves(name):
     one = registry.instrument(name)
-    for reference in (one.prepare, one.result, one.page, one.headline, one.compare):
+    for reference in (
+        one.prepare, one.result, one.page, one.headline, one.findings, one.compare,
+    ):  # fmt: skip
         assert not reference or one.resolve(reference) is not None
     studies = [one.study(reference) for reference in one.studies]
     for study in studies:

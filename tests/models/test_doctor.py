@@ -1,5 +1,7 @@
 """The doctor tells the truth about every family, and refuses with the reason."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests import networks as models
@@ -126,3 +128,23 @@ def test_more_families_are_examined_without_being_told_their_inputs():
 
 def test_what_load_returned_can_be_examined(folders):
     assert doctor(load(folders("llama"), dtype=torch.bfloat16)).blocks == 3
+
+
+def test_an_examination_and_a_loaded_model_are_cards_in_a_notebook():
+    hostile = "</div><script>alert(1)</script>"
+    model = load(nn.Sequential(nn.Linear(3, 3)))
+    renamed = replace(model, source=hostile)
+    html = renamed._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    for words in ("Sequential", "12", "cpu; float32", "none: "):
+        assert words in html, words
+    found = doctor(models.gpt2()[0])
+    html = replace(found, model=hostile)._repr_html_()
+    assert "<script" not in html
+    assert "readable" in html
+    assert "3 blocks, 3 attention calls" in html
+    assert all(line in html for line in found.can)
+    refused = doctor(models.REFUSED[next(iter(models.REFUSED))]()[0])
+    assert "refused" in refused._repr_html_()
+    assert "attention calls" not in refused._repr_html_()

@@ -42,6 +42,7 @@ from flowscope.lab.registry import instruments
 from flowscope.lab.running.bars import displayed_progress
 from flowscope.lab.running.selection import only_names, selected
 from flowscope.models.config import DoctorConfig
+from flowscope.report.terminal import print_findings
 
 if TYPE_CHECKING:
     from flowscope.lab.config import Config
@@ -151,10 +152,20 @@ def _measured(instrument: "Instrument", settings: "Config", only: str | None) ->
     show = instrument.resolve(instrument.headline)
     return _Outcome(
         document=document,
-        show=lambda console: show(document, console),
+        show=lambda console: _shown(document, show, console),
         code=ABSTAINED if result.abstained else DONE,
         page=Path(document["report"]),
     )
+
+
+def _shown(
+    document: Mapping[str, Any],
+    headline: Callable[[Mapping[str, Any], Console], None],
+    console: Console,
+) -> None:
+    """Print the findings of a run, then the headline of its instrument."""
+    print_findings(document, console)
+    headline(document, console)
 
 
 def _reported(job: "Callable[[Progress], Any]") -> Any:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from flowscope.lab.bench import Bench, Counter, Progress, Subject
     from flowscope.lab.claim import Abstention, Claim, Column, Missing, Table
     from flowscope.lab.config import Config
+    from flowscope.lab.finding import Finding
     from flowscope.lab.instrument import Argument, Instrument, Stage
     from flowscope.lab.result import Result
     from flowscope.lab.study import Reproduction, Study
@@ -24,6 +25,7 @@ _HOMES = {
     "Column": "claim",
     "Config": "config",
     "Counter": "bench",
+    "Finding": "finding",
     "Instrument": "instrument",
     "Missing": "claim",
     "Progress": "bench",
@@ -43,6 +45,7 @@ __all__ = [
     "Column",
     "Config",
     "Counter",
+    "Finding",
     "Instrument",
     "Missing",
     "Progress",

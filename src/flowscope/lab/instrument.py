@@ -136,6 +136,9 @@ class Instrument:
     result, page, headline
         References to the class of its results, to the `flowscope.report.Page` that shows a run, and
         to the function that prints the result's document in a terminal.
+    findings
+        Reference to a function of the `flowscope.lab.Records` that returns the findings of a run, a
+        list of `flowscope.lab.Finding`; empty if there are none.
     compare
         Reference to a function of two runs that returns what changed; empty if there is none.
     main_table
@@ -157,6 +160,7 @@ class Instrument:
     main_table: str
     arguments: tuple[Argument, ...] = ()
     identity: tuple[str, ...] = ()
+    findings: str = ""
     compare: str = ""
     arrays: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from flowscope.errors import RecordError
+from flowscope.lab.cards import card, fact_table, finding_list, verdict_table
+from flowscope.lab.finding import Finding, findings_of
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
-from flowscope.records.verdict_text import decision_text, reason_text, verdict_label, verdict_line
+from flowscope.records.verdict_text import reason_text, verdict_label, verdict_line
 
 if TYPE_CHECKING:
     from flowscope.lab.display.plots import Figures
@@ -77,6 +79,11 @@ class Result:
     def verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts sorted by name, each with its reason."""
         return self.run.read_verdicts()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the run says in plain sentences, each with its number and what to do next."""
+        return findings_of(self.instrument, self.run)
 
     @property
     def tables(self) -> Tables:
@@ -196,13 +203,14 @@ class Result:
         return self.verdicts
 
     def to_json(self) -> dict[str, Any]:
-        """Document of plain values: verdicts, how much was read, and where the tables are."""
+        """Document of plain values: findings, verdicts, how much was read, where the tables are."""
         run, measured = self.run, self.settings.get("measured", {})
         return {
             "model": self.model,
             "measured": {
                 name.removesuffix("_measured"): _plain(measured[name]) for name in measured
             },
+            "findings": [finding.plain() for finding in self.findings],
             "verdicts": [_plain_verdict(verdict, self.instrument) for verdict in self.verdicts],
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),
@@ -226,17 +234,22 @@ class Result:
         return "\n".join([heading, *lines, f"run: {self.run.folder}"])
 
     def _repr_html_(self) -> str:
-        rows = [
-            {
-                "verdict": verdict_label(v.name, self.instrument.title(v.name)),
-                "decision": decision_text(
-                    v.outcome, v.strength, v.name in self.instrument.gates
-                ).rstrip(":"),
-                "because": reason_text(v.because),
-            }
+        """Return the card of the run: findings, verdicts, tables and the run folder."""
+        instrument = self.instrument
+        rows = (
+            (verdict_label(v.name, instrument.title(v.name)), v.outcome, v.strength,
+             reason_text(v.because))
             for v in self.verdicts
-        ]
-        return str(pd.DataFrame(rows).to_html(index=False, escape=True))
+        )  # fmt: skip
+        facts = (("tables", ", ".join(self.tables)), ("run", str(self.run.folder)))
+        return card(
+            instrument.name,
+            self.model or "a model",
+            (),
+            finding_list([finding.plain() for finding in self.findings]),
+            verdict_table(rows),
+            fact_table((name, value) for name, value in facts if value),
+        )
 
 
 def open_run(folder: str | Path) -> Result:

@@ -13,7 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.lab.claim import Missing
-from flowscope.records import Run, Unavailable
+from flowscope.records import Run, Unavailable, Verdict
+from flowscope.records.files import is_file
 
 __all__ = ["Records"]
 
@@ -57,6 +58,13 @@ class Records:
         if name not in self.run.arrays():
             raise Missing(f"this run has no arrays “{name}”")
         return self.run.read_arrays(name)
+
+    @property
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """Verdicts of the run by name; none while it is measured."""
+        if not is_file(self.run.folder / "verdicts.json"):
+            return {}
+        return {verdict.name: verdict for verdict in self.run.read_verdicts()}
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
+from flowscope.lab.cards import card, fact_table
 from flowscope.models.config import DoctorConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
@@ -79,6 +80,26 @@ class Examination:
             return "cannot be replayed"
         steps = ", ".join(name.strip("_") for name in self.tail.operations) or "nothing"
         return f"{steps} → {self.tail.target} ({self.tail.width} wide)"
+
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows: what can be measured, and what cannot."""
+        depth = f"{self.blocks} blocks, {self.attention_calls} attention calls"
+        can = [("can" if k == 0 else "", line) for k, line in enumerate(self.can)]
+        cannot = [
+            ("cannot" if k == 0 else "", f"{obstacle.what}: {obstacle.because}")
+            for k, obstacle in enumerate(self.cannot)
+        ]
+        facts = (
+            []
+            if self.refused
+            else [
+                ("depth", depth),
+                ("writes", " + ".join(self.writes) or "none can be separated"),
+                ("tail", self.tail_words),
+            ]
+        )
+        state = ("refused", "fails") if self.refused else ("readable", "holds")
+        return card(f"doctor · {self.kind}", self.model, [state], fact_table(facts + can + cannot))
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain values; what is missing is null, its reason is under ``cannot``."""

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from flowscope.errors import InvalidInputError, LoadError
+from flowscope.lab.cards import card, fact_table
 from flowscope.models.sources import GgufFile, ModelFolder, located
 from flowscope.records import Unavailable
 
@@ -53,6 +54,31 @@ class Loaded:
     def weight_hash(self) -> str | Unavailable:
         """sha256 of every parameter and buffer, or why there is none."""
         return weight_hash(self.model)
+
+    def _repr_html_(self) -> str:
+        """Return the card that a notebook shows: class, size, where it is, how it is read."""
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        devices = sorted({str(tensor.device) for tensor in tensors})
+        dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
+        return card(
+            f"model · {self.kind}",
+            self.source,
+            (),
+            fact_table(
+                [
+                    ("class", type(self.model).__name__),
+                    ("parameters", f"{parameters:,}"),
+                    ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
+                    ("tokenizer", _part(self.tokenizer)),
+                    ("processor", _part(self.processor)),
+                ]
+            ),
+        )
+
+
+def _part(part: Any | Unavailable) -> str:
+    return f"none: {part.reason}" if isinstance(part, Unavailable) else type(part).__name__
 
 
 def load(

@@ -19,6 +19,7 @@ from flowscope.report.figure_html import part
 from flowscope.report.numerals import count, numeral
 from flowscope.report.parts.appendix import manifest_details, not_measured
 from flowscope.report.parts.downloads import embedded
+from flowscope.report.parts.finding_list import findings_section, with_links
 from flowscope.report.parts.symbols import explained
 from flowscope.report.parts.verdict_cards import card, chip
 from flowscope.report.source import Source, read_source
@@ -98,13 +99,14 @@ def _page(source: Source) -> str:
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     sections: list[Section] = [
+        *findings_section(source),
         *source.page.opening(source),
         ("verdicts", "Verdicts", _verdicts(source)),
         *source.page.sections(source),
         ("not-measured", "Not measured", not_measured(source)),
         ("manifest", "Where this comes from", manifest_details(source.manifest)),
     ]
-    body = "\n".join(_section(source, section) for section in sections)
+    body = with_links("\n".join(_section(source, section) for section in sections))
     content, tables = embedded(body, source.texts)
     title = f"{html_text(source.model)} · {html_text(source.page.kind)} · flowscope"
     return (
@@ -114,7 +116,7 @@ def _page(source: Source) -> str:
         '<meta name="referrer" content="no-referrer">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{title}</title>\n<style>{style}</style></head>\n<body>"
-        f'<a class="skip" href="#main">Skip to the verdicts</a>{_head(source)}'
+        f'<a class="skip" href="#main">Skip to the content</a>{_head(source)}'
         f'<div class="frame">{_contents(sections)}<main id="main">'
         "<noscript><p class=missing>The figures need JavaScript. The command flowscope "
         "report RUN --png writes them as PNG files.</p></noscript>"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flowscope.records import Interval, Manifest, Measurement, Missing, Run, Verdict
 from flowscope.records.files import is_file, read_file
 from flowscope.report.parts.downloads import MOST_BYTES
-from flowscope.report.spec import Page
+from flowscope.report.spec import Findings, Page
 
 __all__ = ["Source", "column", "read_source", "words"]
 
@@ -34,6 +34,8 @@ class Source:
     arrays: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     """The tables that a page can hold as a whole, as CSV."""
+    findings: Findings = ()
+    """What the run says in plain sentences."""
 
     def table(self, name: str, *columns: str) -> pd.DataFrame:
         """Table of that name.
@@ -195,6 +197,7 @@ def read_source(run: Run, page: Page) -> Source:
         measurements=run.read_measurements() if is_file(run.folder / "measurements.json") else (),
         tables={name: run.read_table(name) for name in present},
         texts=_texts(run, present),
+        findings=page.findings(run),
         arrays={name: run.read_arrays(name) for name in run.arrays() if name in page.arrays},
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from flowscope.records import Missing, Unavailable
+from flowscope.records import Missing, Run, Unavailable
 from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flowscope.report.figure_html import Caption
     from flowscope.report.source import Source
 
-__all__ = ["Absence", "Fact", "Figure", "Page", "Section"]
+__all__ = ["Absence", "Fact", "Figure", "Findings", "Page", "Section"]
 
 Section = tuple[str, str, "str | Callable[[Source], str]"]
 """Anchor, heading and HTML of a section, or the function of the run that returns the HTML.
@@ -29,6 +29,9 @@ Where the function raises `flowscope.records.Missing`, the section shows what is
 
 Fact = tuple[str, str | Unavailable]
 """Name and value of a fact below the title; one that is not available is left out."""
+
+Findings = Sequence[Mapping[str, Any]]
+"""Sentences of a run as plain values: text, value, interval, table, figure, next."""
 
 Absence = tuple[str, str]
 """What gave no number, and why."""
@@ -75,6 +78,10 @@ def _nothing(source: Source) -> tuple[()]:
     return ()
 
 
+def _unsaid(run: Run) -> tuple[()]:
+    return ()
+
+
 def _silence(source: Source) -> str:
     return ""
 
@@ -99,6 +106,8 @@ class Page:
         Arrays that the figures read.
     sections
         Sections between the verdicts and the appendix.
+    findings
+        Returns what the run says in plain sentences, shown first of all.
     opening
         Sections before the verdicts.
     facts
@@ -136,6 +145,7 @@ class Page:
     study_tables: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()
+    findings: Callable[[Run], Findings] = _unsaid
     opening: Callable[[Source], Sequence[Section]] = _nothing
     facts: Callable[[Source], Sequence[Fact]] = _nothing
     remark: Callable[[Source], str] = _silence

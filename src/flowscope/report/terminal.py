@@ -8,11 +8,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from flowscope.records.verdict_text import decision_text, reason_text, verdict_label
+from flowscope.report.escaping import visible
 
 __all__ = [
     "evenly_spaced",
     "number_or_dash",
     "plain_table",
+    "print_findings",
     "print_heading",
     "print_report_path",
     "print_verdicts",
@@ -20,6 +22,33 @@ __all__ = [
 
 _COLOURS = {"holds": "green", "fails": "red", "uninformative": "magenta", "abstains": "yellow"}
 _SHOWN_ROWS = 8
+
+
+def print_findings(document: Mapping[str, Any], console: Console) -> None:
+    """Print the findings of a document, numbered, each with what to do next; nothing if none."""
+    findings = document.get("findings", ())
+    if not findings:
+        return
+    console.print("[bold]Findings[/]")
+    table = plain_table()
+    table.show_header = False
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(overflow="fold")
+    for number, finding in enumerate(findings, 1):
+        table.add_row(f"{number}.", escape(visible(finding["text"])))
+        table.add_row("", _hanging("→", escape(visible(finding["next"]))))
+    console.print(table, highlight=False)
+    console.print()
+
+
+def _hanging(mark: str, text: str) -> Table:
+    """Text beside a mark, so that wrapped lines stand below the text."""
+    table = plain_table()
+    table.show_header = False
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(mark, text)
+    return table
 
 
 def print_heading(document: Mapping[str, Any], facts: Sequence[str], console: Console) -> None:

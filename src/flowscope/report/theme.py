@@ -11,6 +11,7 @@ from typing import Any
 __all__ = [
     "ABSTAINED",
     "BLUE",
+    "DIVERGING",
     "FONT",
     "GREEN",
     "INK",
@@ -34,6 +35,7 @@ INK, MUTED, RULE = "#17222d", "#5a6773", "#dde3e8"
 BLUE, VERMILION, GREEN, ORANGE = "#0072b2", "#d55e00", "#00795a", "#b87400"
 PASSING, ABSTAINED = "#e8f2f9", "#e4e6e8"
 SCALE = ("#fbfaf0", "#e0eed5", "#b4dcc4", "#78c2bf", "#3d9bbb", "#236ca6", "#1e4287", "#141f59")
+DIVERGING = ("#8c3d00", "#d0793b", "#eebf9b", "#f7f5f2", "#a9cbe3", "#4a93c4", "#0a4a7a")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', Arial, sans-serif"
 
 

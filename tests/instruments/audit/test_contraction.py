@@ -95,7 +95,7 @@ def test_a_sweep_that_is_switched_off_does_not_stay_from_before(audit, tmp_path)
 
 def test_the_report_shows_it(audit):
     page = (audit.run.folder / "report.html").read_text(encoding="utf-8")
-    for name in ("curvature", "curvature-null", "response-temperature", "evolution"):
+    for name in ("curvature", "curvature-null", "curvature-difference", "evolution"):
         assert f'id="plot-{name}"' in page
 
 

@@ -26,7 +26,7 @@ from flowscope.records import Interval, Measurement, Missing
 from flowscope.report import theme
 from flowscope.report.claims import claims
 from flowscope.report.drawing.canvas import png
-from flowscope.report.drawing.log_axes import log_ticks
+from flowscope.report.drawing.log_axes import bent, log_ticks
 from flowscope.report.escaping import html_text, json_island
 from flowscope.report.page import report_html
 from flowscope.report.source import read_source
@@ -197,11 +197,41 @@ def test_the_last_free_layer_is_marked(source):
     mark = picture["layout"]["shapes"][0]
     assert mark["x0"] == mark["x1"] == FREE
     assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} can go"
-    curves = {t["yaxis"]: t["y"] for t in picture["data"] if "fill" not in t}
+    curves = {t["yaxis"]: t["customdata"] for t in picture["data"] if "fill" not in t}
     table = source.tables["depth_loss"]
     np.testing.assert_allclose(curves["y"], table["increase"])
     np.testing.assert_allclose(curves["y2"], table["mobility"])
     assert f"The last {FREE} of {LAYERS} layers can be removed" in depth_loss_section(source)
+
+
+def test_the_axis_of_the_loss_shows_small_costs_beside_large_ones(source):
+    frame = source.tables["depth_loss"]
+    huge = frame.assign(**{n: frame[n].where(frame["removed"] != 9, 400.0)
+                           for n in ("increase", "increase_low", "increase_high")})  # fmt: skip
+    picture = exit_figures.depth_loss(with_tables(source, depth_loss=huge))
+    axis, (line,) = (
+        picture["layout"]["yaxis"],
+        (s for s in picture["layout"]["shapes"] if s["xref"] == "paper"),
+    )
+    drawn = next(t for t in picture["data"] if "fill" not in t and t["yaxis"] == "y")
+    small = [(y, v) for y, v in zip(drawn["y"], drawn["customdata"], strict=True) if v <= 1]
+    assert len(small) > 5
+    assert all(y == v for y, v in small)
+    assert max(drawn["y"]) < 3.2  # 0 to 1 nat has a third of the axis beside 400 nats
+    ticks = dict(zip(axis["ticktext"], axis["tickvals"], strict=True))
+    assert ticks["0.25"] == 0.25
+    assert ticks["100"] == bent(100.0) > ticks["10"] > ticks["1"] == 1.0 == line["y0"]
+    assert "log above 1" in axis["title"]["text"]
+
+
+def test_a_loss_that_stays_below_one_nat_has_a_plain_axis(source):
+    frame = source.tables["depth_loss"]
+    names = [name for name in frame if name.startswith("increase")]
+    small = frame.assign(**{name: frame[name].clip(upper=0.9) for name in names})
+    picture = exit_figures.depth_loss(with_tables(source, depth_loss=small))
+    assert "tickvals" not in picture["layout"]["yaxis"]
+    assert all(shape["xref"] != "paper" for shape in picture["layout"]["shapes"])
+    assert "log" not in picture["layout"]["yaxis"]["title"]["text"]
 
 
 @pytest.mark.parametrize(("free", "said"), [(0, "none can go"), (1, "the last one can go")])

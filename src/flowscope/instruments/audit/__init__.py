@@ -24,6 +24,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="layers",
+    findings="findings.findings",
     compare="comparison.compared",
     identity=PASS_SETTINGS,
     studies=("track_t.STUDY",),

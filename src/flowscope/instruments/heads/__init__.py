@@ -15,6 +15,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="geometry",
+    findings="findings.findings",
     arrays=("portrait",),
     identity=geometry.STAGE.settings,
     studies=("diffusion_attention.STUDY",),

@@ -51,8 +51,3 @@ class Heads(Result):
             for _, row in top.iterrows()
         ]
         return "\n".join([first, *lines[:-1], *shown, lines[-1]])
-
-    def _repr_html_(self) -> str:
-        if not self._read:
-            return super()._repr_html_()
-        return str(self.table.to_html(index=False, escape=True))

@@ -15,6 +15,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="parity",
+    findings="findings.findings",
     arrays=("samples", "uturn_strip"),
     identity=uturn.STAGE.settings,
     studies=("track_i.STUDY",),

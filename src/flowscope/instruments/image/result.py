@@ -83,11 +83,6 @@ class Image(Result):
                 )
         return None
 
-    def _repr_html_(self) -> str:
-        if "weak_error_slope" not in self.tables:
-            return super()._repr_html_()
-        return str(self.weak_error.to_html(index=False, escape=True))
-
 
 def _whole(parity: pd.DataFrame | Unavailable) -> Any:
     """Distances over all channels together, or why there are none."""

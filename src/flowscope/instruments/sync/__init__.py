@@ -15,6 +15,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="commitment",
+    findings="findings.findings",
     arrays=("strip",),
     identity=(*commitment.STAGE.settings, "mode_sigma"),
     studies=("synchronization_gap.STUDY",),

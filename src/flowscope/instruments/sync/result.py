@@ -51,9 +51,6 @@ class Sync(Result):
             lines.append(f"{row['class']}, {coupling}: tau_spec {_in_words(row)}")
         return "\n".join([*lines, folder])
 
-    def _repr_html_(self) -> str:
-        return str(self.commitment.to_html(index=False, escape=True))
-
 
 def _times(table: pd.DataFrame, measure: str) -> list[dict[str, Any]]:
     rows = []

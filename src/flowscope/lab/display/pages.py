@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from flowscope.lab.claim import Column, Table
+from flowscope.lab.finding import plain_findings
 from flowscope.lab.instrument import Instrument
 from flowscope.report import Page
 
@@ -13,7 +15,7 @@ __all__ = ["declared_page"]
 
 
 def declared_page(instrument: Instrument, **drawing: Any) -> Page:
-    """Page of an instrument; tables, columns, arrays, questions and titles are those it declares.
+    """Page of an instrument; what it declares (tables, arrays, claims, findings) is taken from it.
 
     Parameters
     ----------
@@ -30,6 +32,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
         study_tables=_purposes(of_studies, optional=False),
         columns=_meanings({**instrument.tables, **of_studies}),
         arrays=instrument.arrays,
+        findings=partial(plain_findings, instrument),
         questions={claim.name: claim.asks for claim in instrument.claims},
         titles={claim.name: claim.title for claim in instrument.claims},
         gates=instrument.gates,

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.escaping import hover
+from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["HeadGrid", "crosses", "head_grid", "heat_map"]
+__all__ = ["HeadGrid", "crosses", "difference_grid", "difference_map", "head_grid", "heat_map"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,51 @@ def head_grid(source: Source, name: str, *, table: str, mark: tuple[str, str]) -
         cells=[[cells.get((layer, head), math.nan) for head in numbers] for layer in layers],
         marked=[key for key, flag in flags if flag == mark[1]],
     )
+
+
+def difference_grid(
+    source: Source, names: tuple[str, str], *, table: str, mark: tuple[str, str]
+) -> HeadGrid:
+    """The first of two columns less the second, of every head; marks as in `head_grid`.
+
+    Raises
+    ------
+    Missing
+        The table or one of the columns is not there, or no head has both numbers.
+    """
+    first, second = (head_grid(source, name, table=table, mark=mark) for name in names)
+    cells = [
+        [a - b for a, b in zip(*rows, strict=True)]
+        for rows in zip(first.cells, second.cells, strict=True)
+    ]
+    if all(math.isnan(cell) for row in cells for cell in row):
+        raise Missing(f"no head has both {names[0]} and {names[1]} in the table “{table}”")
+    return replace(first, cells=cells)
+
+
+def difference_map(grid: HeadGrid, label: str, *marks: Picture, **bar: Any) -> Picture:
+    """Heat map of differences: no colour at 0, blue above it, orange below it.
+
+    Parameters
+    ----------
+    grid
+        The differences.
+    label
+        What the difference is, in the hover text of each cell.
+    *marks, **bar
+        Traces over the map, and settings of the colour bar.
+    """
+    largest = max(abs(cell) for row in grid.cells for cell in row if not math.isnan(cell)) or 1.0
+    texts = [
+        [
+            hover([f"layer {layer:g}, head {head:g}", f"{label} {numeral(cell)}"])
+            for head, cell in zip(grid.heads, row, strict=True)
+        ]
+        for layer, row in zip(grid.layers, grid.cells, strict=True)
+    ]
+    picture = heat_map(grid, (-largest, largest), texts, *marks, **bar)
+    picture["data"][0]["colorscale"] = theme.colour_scale(theme.DIVERGING)
+    return picture
 
 
 def crosses(keys: Sequence[tuple[float, float]]) -> Picture:

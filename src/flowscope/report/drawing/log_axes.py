@@ -2,12 +2,19 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from flowscope.report import theme
 from flowscope.report.numerals import numeral
 from flowscope.report.theme import Picture
 
-__all__ = ["log_axis", "log_ticks", "slope_line"]
+__all__ = ["BEND", "bent", "bent_axis", "log_axis", "log_ticks", "slope_line"]
+
+BEND = 1.0
+"""Value up to which a bent axis is linear."""
+
+_ABOVE = 0.35  # length of a factor e above the bend, in units of the linear part
+_DIGITS = (2, 3, 5, 10, 20, 30, 50, 100, 200, 500, 1000)
 
 
 def slope_line(x: Sequence[float], y: Sequence[float], slope: float) -> list[float]:
@@ -18,6 +25,40 @@ def slope_line(x: Sequence[float], y: Sequence[float], slope: float) -> list[flo
     gaps = [math.log(b) - slope * math.log(a) for a, b in rows]
     level = sum(gaps) / len(gaps)
     return [math.exp(level + slope * math.log(a)) if a > 0 else math.nan for a in x]
+
+
+def bent(value: float) -> float:
+    """Place of a value on an axis that is linear up to `BEND` and logarithmic beyond.
+
+    A small value stays legible beside one that is a hundred times larger. Every back end draws the
+    axis, because the places are plain numbers with ticks of their own.
+
+    Examples
+    --------
+    >>> bent(0.4), bent(-1.0), round(bent(10.0), 2), round(bent(-10.0), 2)
+    (0.4, -1.0, 1.81, -1.81)
+    """
+    size = abs(value)
+    if not size > BEND:
+        return value
+    return math.copysign(BEND + _ABOVE * math.log(size / BEND), value)
+
+
+def bent_axis(title: str, values: Sequence[float], **settings: Any) -> Picture:
+    """Axis for places of `bent`; its ticks are values. Linear where none exceeds the bend."""
+    known = [value for value in values if math.isfinite(value)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if max(-low, high) <= BEND:
+        return theme.axis(title, **settings)
+    ticks = [k * BEND / 4 for k in range(5)] + [BEND * d for d in _DIGITS]
+    marks = [tick for tick in ticks if tick <= high]
+    marks += [-tick for tick in ticks if 0 < tick <= -low]
+    return theme.axis(
+        title,
+        tickvals=[bent(mark) for mark in marks],
+        ticktext=[numeral(mark) for mark in marks],
+        **settings,
+    )
 
 
 def log_ticks(values: Sequence[float]) -> list[float]:

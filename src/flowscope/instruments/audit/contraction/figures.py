@@ -7,14 +7,20 @@ import pandas as pd
 from flowscope.instruments.audit.spans import shading, spans
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.grids import crosses, head_grid, heat_map
+from flowscope.report.drawing.grids import (
+    crosses,
+    difference_grid,
+    difference_map,
+    head_grid,
+    heat_map,
+)
 from flowscope.report.drawing.traces import band, extent
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, numeral, percent
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["SHARES", "SWEEPS", "curvature", "evolution", "response"]
+__all__ = ["SHARES", "SWEEPS", "curvature", "curvature_difference", "evolution", "response"]
 
 SWEEPS = {
     "temperature": "temperature τ (1: as is)",
@@ -38,6 +44,13 @@ def curvature(source: Source, name: str) -> Picture:
     texts = [[notes.get((layer, head), "") for head in grid.heads] for layer in grid.layers]
     known = [v for v in (*column(frame, "kappa"), *column(frame, "keys_permuted")) if v == v]
     return heat_map(grid, (min([0.0, *known]), 1), texts, crosses(grid.marked))
+
+
+def curvature_difference(source: Source) -> Picture:
+    """Heat map of ``kappa`` less ``keys_permuted``: contraction beyond overlap."""
+    names, mark = ("kappa", "keys_permuted"), ("status", "abstained")
+    grid = difference_grid(source, names, table="curvature", mark=mark)
+    return difference_map(grid, "κ less that with keys permuted", crosses(grid.marked))
 
 
 def _notes(frame: pd.DataFrame, name: str) -> dict[tuple[float, float], str]:

@@ -1,12 +1,19 @@
 """Attention entropy of every head, beside the same network with random weights."""
 
-from flowscope.report.drawing.grids import HeadGrid, crosses, head_grid, heat_map
+from flowscope.report.drawing.grids import (
+    HeadGrid,
+    crosses,
+    difference_grid,
+    difference_map,
+    head_grid,
+    heat_map,
+)
 from flowscope.report.escaping import hover
 from flowscope.report.numerals import bounds, percent
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
 
-__all__ = ["heads"]
+__all__ = ["heads", "heads_difference"]
 
 
 def heads(source: Source, name: str) -> Picture:
@@ -21,6 +28,14 @@ def heads(source: Source, name: str) -> Picture:
     ]
     marks = [crosses(grid.marked)] if notes else []
     return heat_map(grid, (0, 1), texts, *marks, tickformat=".0%")
+
+
+def heads_difference(source: Source) -> Picture:
+    """Heat map of ``entropy_share`` less ``random_weights``: what training changed."""
+    names, mark = ("entropy_share", "random_weights"), ("collapsed", "True")
+    grid = difference_grid(source, names, table="heads", mark=mark)
+    label = "share of the largest entropy, less that of random weights:"
+    return difference_map(grid, label, crosses(grid.marked), tickformat=".0%")
 
 
 def _note(grid: HeadGrid, i: int, j: int, notes: dict[tuple[float, float], str]) -> str:

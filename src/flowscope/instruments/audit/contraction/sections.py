@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from flowscope.instruments.audit.contraction import CONTRACTION, figures
-from flowscope.instruments.audit.contraction.head_figures import heads
+from flowscope.instruments.audit.contraction.head_figures import heads, heads_difference
 from flowscope.instruments.audit.keys import SHADES
 from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
@@ -18,33 +18,47 @@ from flowscope.report.theme import Picture
 __all__ = ["FIGURES", "curvature_section", "evolution_section", "heads_section"]
 
 
+_Map = tuple[str, str, Callable[[Source], Picture]]
+"""Title of a map, name of its box, and what draws it."""
+
+
+def _maps(source: Source, *maps: _Map) -> str:
+    """Maps side by side, each under its title."""
+    boxes = "".join(
+        f"<div><h3>{title}</h3>{_map(source, name, title, draw)}</div>"
+        for title, name, draw in maps
+    )
+    return f'<div class="panels">{boxes}</div>'
+
+
 @part()
-def _beside(source: Source, draw: Callable[[Source, str], Picture], what: tuple[str, str, str]
-            ) -> str:  # fmt: skip
-    """Map of one column that stands beside another; or why it is not there."""
-    column_name, name, label = what
-    return plot(name, draw(source, column_name), label)
+def _map(source: Source, name: str, title: str, draw: Callable[[Source], Picture]) -> str:
+    """One map by layer and head, or why it is not there."""
+    return plot(name, draw(source), f"by layer and head: {title}")
 
 
 def _heads_caption(source: Source) -> str:
     collapsed = words(source.tables["heads"], "collapsed").count("True")
     return (
         "Attention entropy as a share of the largest possible (the logarithm of the number of "
-        "visible keys), mean over rows; dark is spread out, pale is focused. "
+        "visible keys), mean over rows; dark is spread out, pale is focused. Right: this model "
+        "less random weights; blue is more spread out than random weights, orange more focused, "
+        "white is 0. "
         f"{count(collapsed, 'head')} marked as collapsed; {source.basis('heads')}."
     )
 
 
 def heads_section(source: Source) -> str:
-    """Attention entropy of every head, beside that of random weights."""
-    measured = heads(source, "entropy_share")
-    null = ("random_weights", "heads-null",
-            "attention entropy by layer and head with random weights")  # fmt: skip
-    box = plot("heads", measured, "attention entropy by layer and head of the model")
+    """Attention entropy of every head, beside that of random weights, and their difference."""
+    heads(source, "entropy_share")  # raises where there is no map at all
+    maps = _maps(
+        source,
+        ("This model", "heads", lambda s: heads(s, "entropy_share")),
+        ("Random weights", "heads-null", lambda s: heads(s, "random_weights")),
+        ("Difference", "heads-difference", heads_difference),
+    )
     return (
-        f'<figure>{key(FIGURES["heads"].entries(source))}<div class="pair">'
-        f"<div><h3>This model</h3>{box}</div>"
-        f"<div><h3>Random weights</h3>{_beside(source, heads, null)}</div></div>"
+        f"<figure>{key(FIGURES['heads'].entries(source))}{maps}"
         f"<figcaption>{html_text(_heads_caption(source))}</figcaption></figure>"
         f"{numbers(source, 'heads')}"
     )
@@ -62,18 +76,22 @@ def _curvature_caption(source: Source) -> str:
     kept = f"; {percent(mass[len(mass) // 2])} of the mass of a row lies there" if mass else ""
     return (
         "κ = 1 − W₁(rows) / distance(points), median over pairs of rows; dark is contraction, 0 "
-        f"none. Rows are compared on the keys both see, renormalised{kept} (median over pairs of "
-        f"the smaller share, then over heads). {count(silent, 'head')} abstained; "
-        f"{source.basis(CONTRACTION.name)}."
+        "none. Right: this model less keys permuted; blue contracts more than overlap alone, "
+        "orange less, white is 0. Rows are compared on the keys both see, "
+        f"renormalised{kept} (median over pairs of the smaller share, then over heads). "
+        f"{count(silent, 'head')} abstained; {source.basis(CONTRACTION.name)}."
     )
 
 
 @part()
 def _curvature_maps(source: Source) -> str:
-    measured = figures.curvature(source, "kappa")
-    null = ("keys_permuted", "curvature-null", "curvature by layer and head with keys permuted")
-    beside = _beside(source, figures.curvature, null)
-    box = plot("curvature", measured, "curvature by layer and head of the model")
+    figures.curvature(source, "kappa")  # raises where there is no map at all
+    maps = _maps(
+        source,
+        ("This model", "curvature", lambda s: figures.curvature(s, "kappa")),
+        ("Keys permuted", "curvature-null", lambda s: figures.curvature(s, "keys_permuted")),
+        ("Difference", "curvature-difference", figures.curvature_difference),
+    )
     return (
         "<p>Each query spreads its attention over the keys. κ compares the distance between the "
         "attention of two queries with the distance between their two points: 1 means that both "
@@ -81,8 +99,7 @@ def _curvature_maps(source: Source) -> str:
         "value that it moves them apart. Permuted keys preserve the overlap of two rows but not "
         "where they attend: what remains is contraction by overlap alone. The verdict is about the "
         "difference of the two maps.</p>"
-        f'<figure>{key(FIGURES["curvature"].entries(source))}<div class="pair">'
-        f"<div><h3>This model</h3>{box}</div><div><h3>Keys permuted</h3>{beside}</div></div>"
+        f"<figure>{key(FIGURES['curvature'].entries(source))}{maps}"
         f"<figcaption>{html_text(_curvature_caption(source))}</figcaption></figure>"
         f"{numbers(source, 'curvature')}"
     )
@@ -142,6 +159,7 @@ FIGURES: dict[str, Figure] = {
         draw=panel_row({
             "Attention entropy, this model": lambda s: heads(s, "entropy_share"),
             "Attention entropy, random weights": lambda s: heads(s, "random_weights"),
+            "Difference": heads_difference,
         }),
         caption=_heads_caption,
         key=(("cross", "collapsed head"),),
@@ -151,6 +169,7 @@ FIGURES: dict[str, Figure] = {
         draw=panel_row({
             "Curvature κ, this model": lambda s: figures.curvature(s, "kappa"),
             "Curvature κ, keys permuted": lambda s: figures.curvature(s, "keys_permuted"),
+            "Difference": figures.curvature_difference,
         }),
         caption=_curvature_caption,
         key=(("cross", "head that abstains"),),

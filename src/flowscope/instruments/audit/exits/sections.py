@@ -27,16 +27,19 @@ def _depth_loss_caption(source: Source) -> str:
     frame = source.tables["depth_loss"]
     free = figures.free_layers(frame)
     most = max((v for v in column(frame, "removed") if math.isfinite(v)), default=math.nan)
+    which = f"The last {free:g}" if free else "None"
     ended = (
-        f"The last {free:g} of {most:g} layers can be removed (dotted): up to there the upper end "
-        "of the interval of the rise is at most a hundredth of a nat. "
+        f"{which} of {most:g} layers can be removed (dotted): up to there the upper end of the "
+        "interval of the rise is at most a hundredth of a nat. "
         if math.isfinite(free)
         else ""
     )
     return (
         "Mean loss on the next token when the last layers are removed, minus the loss of the whole "
-        "model; 0 means that the removed layers were not needed. Below: the mobility ‖J‖ at that "
-        f"layer, which measures how much the output could still change. {ended}"
+        "model; 0 means that the removed layers were not needed. Where a value exceeds 1 nat, the "
+        "axis is linear up to the thin line at 1 and logarithmic above, so that small costs can be "
+        "read beside large ones. Below: the mobility ‖J‖ at that layer, which measures how much "
+        f"the output could still change. {ended}"
         f"{tokens_behind(source, 'depth_loss')}"
         f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
     )
