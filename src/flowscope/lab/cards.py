@@ -6,15 +6,16 @@ own ground. Everything that comes from a run or a model is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from flowscope.records.verdict_text import outcome_text
 from flowscope.report.escaping import html_text
 
 __all__ = ["Chip", "card", "chip", "fact_table", "finding_list", "verdict_table"]
 
 Chip = tuple[str, str]
-"""Text of a chip and its look: holds, fails, uninformative or abstains."""
+"""Text of a chip and its look: holds, fails, uninformative, abstains or gate."""
 
 _LINE = "rgba(128,128,128,.4)"
 _CARD = (
@@ -27,6 +28,7 @@ _GROUNDS = {
     "fails": "#b34700",
     "uninformative": "#6f2a8c",
     "abstains": "#59636e",
+    "gate": "#2b5f8a",
 }
 _CELL = (
     "padding:3px 12px 3px 0;text-align:left;vertical-align:top;border:0;background:transparent;"
@@ -74,18 +76,26 @@ def finding_list(findings: Sequence[Mapping[str, Any]]) -> str:
     return f'<ol style="margin:0 0 8px;padding-left:1.6em">{items}</ol>' if items else ""
 
 
-def verdict_table(rows: Iterable[tuple[str, str, str, str]]) -> str:
+def verdict_table(rows: Iterable[tuple[str, str, str, str]], gates: Container[str] = ()) -> str:
     """Verdicts as a table of label, outcome with strength, and reason.
 
     Parameters
     ----------
     rows
         Label, outcome, strength and reason of each verdict.
+    gates
+        Labels of the verdicts that are gates: what may be read, neither good nor bad.
     """
+
+    def marked(label: str, outcome: str, strength: str) -> str:
+        gate = label in gates
+        words = outcome_text(outcome, gate)
+        return chip(f"{words} ({strength})" if strength else words, "gate" if gate else outcome)
+
     lines = "".join(
         f'<tr style="background:transparent"><th style="{_CELL};white-space:nowrap">'
         f'{html_text(label)}</th><td style="{_CELL}">'
-        f"{chip(f'{outcome} ({strength})' if strength else outcome, outcome)}</td>"
+        f"{marked(label, outcome, strength)}</td>"
         f'<td style="{_CELL}">{html_text(because)}</td></tr>'
         for label, outcome, strength, because in rows
     )

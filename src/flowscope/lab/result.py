@@ -247,7 +247,9 @@ class Result:
             self.model or "a model",
             (),
             finding_list([finding.plain() for finding in self.findings]),
-            verdict_table(rows),
+            verdict_table(
+                rows, [verdict_label(name, instrument.title(name)) for name in instrument.gates]
+            ),
             fact_table((name, value) for name, value in facts if value),
         )
 
