@@ -97,14 +97,18 @@ def energies(
     rotation; its expectation is added to R, as in :mod:`flowscope.flows.hodge.influence`.
     """
     whole = of.total(torch.ones_like(of.count))
+    sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
+    # One pass over the blocks for all splits: their matrices are large, and read once.
+    turned = torch.cat([side.parts[0] for both in sides for side in both], 1)
+    slopes = of.sloped(turned).unflatten(-1, (len(sides), 2, -1))
     found = torch.zeros(4, right.gradients.shape[-1], dtype=of.count.dtype, device=of.count.device)
-    for first, pair in zip(splits, pairs, strict=True):
-        one, two = _sides(of, right, first, pair)
+    for s, (one, two) in enumerate(sides):
         products = [
-            (x * _stacked(whole.applied(y))[0]).sum(0)
+            (x * whole.applied(y).stacked[0]).sum(0)
             for x, y in zip(one.parts, two.parts, strict=True)
         ]
-        taken = 0.5 * (_taken(of, one, two) + _taken(of, two, one))
+        ahead, behind = slopes[:, :, s, 0], slopes[:, :, s, 1]
+        taken = 0.5 * (_taken(of, one, ahead, behind) + _taken(of, two, behind, ahead))
         found += torch.stack([products[0] + taken, products[1], products[2], products[0]])
     found /= len(pairs)
     return Energies(rotation=found[0], gradient=found[1], total=found[2], plain=found[3])
@@ -128,30 +132,31 @@ def influence(
     """
     b, n = len(of.count), of.count.sum()
     whole = of.total(torch.ones_like(of.count))
+    sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
+    columns = torch.cat([x for both in sides for side in both for x in side.parts], 1)
+    local = of.applied(columns).stacked.unflatten(-1, (len(sides), 2, 3))
     pulls, inside = (torch.zeros(b, 3, dtype=n.dtype, device=n.device) for _ in range(2))
     noise = torch.zeros(b, b, dtype=n.dtype, device=n.device)
     linear = torch.zeros(b, dtype=n.dtype, device=n.device)
-    for first, pair in zip(splits, pairs, strict=True):
-        one, two = _sides(of, right, first, pair)
-        moves = _moves(of, right, one, two), _moves(of, right, two, one)
+    for s, (one, two) in enumerate(sides):
+        moves = [_moves(of, right, x, local[:, :, s, k]) for x, k in ((one, 1), (two, 0))]
         for k in range(3):
             x, y = one.parts[k], two.parts[k]
-            ahead, behind = (_stacked(whole.applied(side))[0] for side in (x, y))
+            ahead, behind = (whole.applied(side).stacked[0] for side in (x, y))
             shift = (moves[0][k].mT @ behind + moves[1][k].mT @ ahead)[:, 0]
             pulls[:, k] += shift - shift.mean()
-            inside[:, k] += (_stacked(of.applied(y))[..., 0] @ x[:, 0]) / n
+            inside[:, k] += local[:, :, s, 1, k] @ x[:, 0] / n
             if k == 0:
                 size = 0.5 * float((x * ahead).sum() + (y * behind).sum())
                 linear += shift / max(size, 1e-300) ** 0.5
-        noise += _stacked(whole.applied(moves[0][0]))[0].mT @ moves[1][0]
-    S, share = len(pairs), of.count / n
-    inside = (inside - share[:, None] * inside.sum(0)) / S, inside.sum(0) / S
-    level = float(inside[1][0])
+        noise += whole.applied(moves[0][0]).stacked[0].mT @ moves[1][0]
+    S, share, level = len(sides), of.count / n, inside.sum(0)
+    spread = inside - share[:, None] * level
     return Influence(
-        energies=b * (pulls / S + inside[0]),
+        energies=b * (pulls + spread) / S,
         noise=noise / S,
         linear=linear / S,
-        measure=inside[0][:, 0] / level if level > 0 else torch.zeros_like(share),
+        measure=spread[:, 0] / level[0] if float(level[0]) > 0 else torch.zeros_like(share),
     )
 
 
@@ -171,43 +176,28 @@ def _side(half: Half, weights: Tensor, right: Products, count: Tensor) -> _Side:
     return _Side(half=half, weights=weights, parts=(w, g, w + g))
 
 
-def _stacked(of: Products) -> Tensor:
-    return torch.cat([of.gradients, of.regressors], -2)
-
-
-def _taken(of: JointMoments, own: _Side, other: _Side) -> Tensor:
+def _taken(of: JointMoments, own: _Side, ahead: Tensor, behind: Tensor) -> Tensor:
     """Energy of a true rotation that the potential of a half takes up by chance."""
-    w = own.weights / (own.weights @ of.count)
-    members = w > 0
-    ahead, behind = (
-        w[members][:, None, None] * _members(of, members).applied(side.parts[0]).gradients
-        for side in (own, other)
-    )
-    b, r, c = ahead.shape
-    solved = own.half.potential(behind.transpose(0, 1).reshape(r, b * c)).reshape(r, b, c)
-    return torch.einsum("brc,rbc->c", ahead, solved)
+    members = own.weights > 0
+    n = own.weights @ of.count
+    mine, theirs = ahead[members] / n, behind[members] / n
+    b, r, c = mine.shape
+    solved = own.half.potential(theirs.transpose(0, 1).reshape(r, b * c)).reshape(r, b, c)
+    return torch.einsum("brc,rbc->c", mine, solved)
 
 
-def _moves(of: JointMoments, right: Products, own: _Side, other: _Side) -> tuple[Tensor, ...]:
-    """Change of rotation, gradient and velocity of a half with the weight of each block."""
-    w = own.weights / (own.weights @ of.count)
-    explained = of.applied(other.parts[2][:, :1])
-    left = Products(
-        gradients=(w[:, None] * (right.gradients[..., :1] - explained.gradients)[..., 0]).mT,
-        regressors=(w[:, None] * (right.regressors[..., :1] - explained.regressors)[..., 0]).mT,
-    )
-    # A gradient part also moves with the rotation that a block takes for a gradient.
-    plain = of.applied(other.parts[1][:, :1]).gradients
-    slope = (w[:, None] * (right.gradients[..., :1] - plain)[..., 0]).mT
-    turned = own.half.rotation(left)
-    rising = torch.cat([own.half.potential(slope), torch.zeros_like(left.regressors)])
-    return turned, rising, turned + own.half.gradient(left)
+def _moves(of: JointMoments, right: Products, own: _Side, explained: Tensor) -> tuple[Tensor, ...]:
+    """Change of rotation, gradient and velocity of a half with the weight of each block.
 
-
-def _members(of: JointMoments, chosen: Tensor) -> JointMoments:
-    return JointMoments(
-        count=of.count[chosen],
-        stiffness=of.stiffness[chosen],
-        coupling=of.coupling[chosen],
-        gram=of.gram[chosen],
-    )
+    ``explained`` is what the other half explains of each block: by its rotation, by its gradient
+    and by both.
+    """
+    w = (own.weights / (own.weights @ of.count))[:, None]
+    r = right.gradients.shape[1]
+    left = w * (right.stacked[..., 0] - explained[..., 2])
+    rest = Products(gradients=left[:, :r].mT, regressors=left[:, r:].mT)
+    # The gradient part is fitted alone: what turns is left over, too.
+    slope = (w * (right.gradients[..., 0] - explained[:, :r, 1])).mT
+    turned = own.half.rotation(rest)
+    rising = torch.cat([own.half.potential(slope), torch.zeros_like(rest.regressors)])
+    return turned, rising, turned + own.half.gradient(rest)

@@ -22,7 +22,19 @@ from flowscope.flows.hodge.moments import orthonormal, weighted
 from flowscope.flows.hodge.potentials import Functions
 from flowscope.flows.hodge.problem import Blocks
 
-__all__ = ["Design", "Half", "JointMoments", "Products", "chosen_penalty", "design", "halves"]
+__all__ = [
+    "Design",
+    "Half",
+    "JointMoments",
+    "Products",
+    "averaged",
+    "chosen_penalty",
+    "design",
+    "halves",
+    "products",
+    "ridged",
+    "summed",
+]
 
 _NEGLIGIBLE, _JITTER = 1e-8, 1e-8
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
@@ -51,6 +63,11 @@ class Products:
     gradients: Float64[Tensor, "*b r c"]
     regressors: Float64[Tensor, "*b ds c"]
 
+    @property
+    def stacked(self) -> Float64[Tensor, "*b rds c"]:
+        """Products with the gradients, then with the fields."""
+        return torch.cat([self.gradients, self.regressors], -2)
+
     def chosen(self, column: slice) -> "Products":
         """The same for some of the fields."""
         return Products(
@@ -60,7 +77,7 @@ class Products:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointMoments:
-    """Sums over each block: of 1, of the blocks K, B, G of M, and products with velocities."""
+    """Sums over each block: of 1, and of the parts K, B and G of M."""
 
     count: Float64[Tensor, "b"]
     stiffness: Float64[Tensor, "b r r"]
@@ -83,11 +100,15 @@ class JointMoments:
         theta, f = x[:r], x[r:]
         d = len(f) // s
         upright = f.reshape(d, s, -1)
-        own = torch.einsum("bst,dtc->bdsc", self.gram, upright).flatten(1, 2)
+        inner = torch.einsum("bst,dtc->bdsc", self.gram, upright).flatten(1, 2)
         return Products(
-            gradients=self.stiffness @ theta + self.coupling @ f,
-            regressors=self.coupling.mT @ theta + own,
+            gradients=self.sloped(x), regressors=self.coupling.mT @ theta + inner
         )
+
+    def sloped(self, x: Float64[Tensor, "rds c"]) -> Float64[Tensor, "b r c"]:
+        """Products of a field with the gradients, from its coefficients."""
+        r = self.stiffness.shape[1]
+        return self.stiffness @ x[:r] + self.coupling @ x[r:]
 
 
 def design(
@@ -267,8 +288,5 @@ def chosen_penalty(
         for i, ridge in enumerate(_RIDGES):
             trial = ridged(half, ridge * penalty)
             u = trial.gradient(there) + trial.rotation(there)
-            target = torch.cat([here.gradients, here.regressors])
-            image = mean.applied(u)
-            moved = torch.cat([image.gradients[0], image.regressors[0]])
-            losses[i] += float((u * (moved - 2 * target)).sum())
+            losses[i] += float((u * (mean.applied(u).stacked[0] - 2 * here.stacked)).sum())
     return _RIDGES[int(losses.argmin())] * penalty

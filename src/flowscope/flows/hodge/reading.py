@@ -47,6 +47,8 @@ __all__ = ["MARGIN", "RotationReading", "rotation_reading"]
 
 # A share of rotation up to this is taken for the leak of the dictionary.
 MARGIN = 0.01
+# More halvings than this hardly narrow R, and each costs two factorisations.
+_SPLITS = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +124,7 @@ def rotation_reading(
         the coordinates hold a part of it only; by default that of the velocities.
     diffusion : a, constant; plain lengths by default.
     degree : highest degree of the fields; see :func:`flowscope.flows.hodge.potentials.functions`.
-    settings : splits, folds, blocks, draws and level.
+    settings : splits (4 by default), folds, blocks, draws and level.
 
     Raises
     ------
@@ -146,7 +148,7 @@ def rotation_reading(
     >>> round(read.normalised.value, 1), round(1 - read.gradient.value, 1)
     (0.5, 0.5)
     """
-    chosen = settings or Settings()
+    chosen = settings or Settings(splits=_SPLITS)
     g = torch.Generator().manual_seed(seed)
     taken = sample(
         points, velocities, reference=None, times=None,
