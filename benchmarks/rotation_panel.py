@@ -48,9 +48,11 @@ class Draws:
         self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers."""
         return torch.randn(*shape, generator=self.generator, dtype=torch.float64)
 
     def uniform(self, *shape: int) -> Tensor:
+        """Numbers between 0 and 1."""
         return torch.rand(*shape, generator=self.generator, dtype=torch.float64)
 
 
@@ -61,15 +63,16 @@ def with_energy(u: Tensor, energy: float) -> Tensor:
 def log_sum_exp(seed: int, n: int, d: int = 6, clusters: int = 10) -> Field:
     """Gradient of a log-sum-exp potential; noise of the energy of the signal.
 
-    Over seeds the clusters are 1 to 3 widths apart, the temperature is ½ to 4, and every second
-    potential has keys that are no cluster centres.
+    Over seeds the clusters have widths of .3 to 1 of their distances, the temperature is .1 to 1,
+    keys are the cluster centres or others, and logits are plain products or negative distances.
     """
     g = Draws(seed)
-    spread, temperature = (1.0, 2.0, 3.0)[seed % 3], (0.5, 1.0, 2.0, 4.0)[seed % 4]
-    centres = spread * g.normal(clusters, d)
-    x = centres[torch.randint(clusters, (n,), generator=g.generator)] + g.normal(n, d)
-    keys = centres if seed % 2 == 0 else spread * g.normal(clusters, d)
-    u = ((x @ keys.mT - 0.5 * keys.square().sum(1)) / temperature).softmax(1) @ keys
+    width, temperature = (0.3, 0.6, 1.0)[seed % 3], (0.1, 0.3, 1.0)[seed // 3 % 3]
+    centres = g.normal(clusters, d)
+    x = centres[torch.randint(clusters, (n,), generator=g.generator)] + width * g.normal(n, d)
+    keys = centres if seed % 2 == 0 else g.normal(clusters, d)
+    offset = 0.5 * keys.square().sum(1) * (seed % 4 == 3)
+    u = ((x @ keys.mT - offset) / temperature).softmax(1) @ keys
     return x, with_energy(u, d) + g.normal(n, d)
 
 

@@ -35,9 +35,7 @@ class Clusters:
         return (sharpness / self.width**2 * inner).softmax(1)
 
 
-def clusters(
-    points: Float64[Tensor, "N d"], count: int, *, generator: torch.Generator
-) -> Clusters:
+def clusters(points: Float64[Tensor, "N d"], count: int, *, generator: torch.Generator) -> Clusters:
     r"""Centres by k-means, spread out at the start; the width is that around the nearest centre.
 
     .. math:: \tau^2 = \frac1{Nd}\sum_i \min_k |z_i - c_k|^2

@@ -78,7 +78,10 @@ def split_halves(
 
 
 def energies(
-    of: JointMoments, right: Products, splits: Bool[Tensor, "S b"], pairs: Sequence[tuple[Half, Half]]
+    of: JointMoments,
+    right: Products,
+    splits: Bool[Tensor, "S b"],
+    pairs: Sequence[tuple[Half, Half]],
 ) -> Energies:
     r"""Energies by the product of two halves, mean over several halvings.
 
@@ -100,7 +103,8 @@ def energies(
     sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
     # One pass over the blocks for all splits: their matrices are large, and read once.
     turned = torch.cat([side.parts[0] for both in sides for side in both], 1)
-    slopes = of.sloped(turned).unflatten(-1, (len(sides), 2, -1))
+    slopes = of.sloped(turned)
+    slopes = slopes.reshape(*slopes.shape[:2], len(sides), 2, -1)
     found = torch.zeros(4, right.gradients.shape[-1], dtype=of.count.dtype, device=of.count.device)
     for s, (one, two) in enumerate(sides):
         products = [
@@ -115,7 +119,10 @@ def energies(
 
 
 def influence(
-    of: JointMoments, right: Products, splits: Bool[Tensor, "S b"], pairs: Sequence[tuple[Half, Half]]
+    of: JointMoments,
+    right: Products,
+    splits: Bool[Tensor, "S b"],
+    pairs: Sequence[tuple[Half, Half]],
 ) -> Influence:
     r"""Influence of each block on the energies of one field.
 
@@ -134,7 +141,7 @@ def influence(
     whole = of.total(torch.ones_like(of.count))
     sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
     columns = torch.cat([x for both in sides for side in both for x in side.parts], 1)
-    local = of.applied(columns).stacked.unflatten(-1, (len(sides), 2, 3))
+    local = of.applied(columns).stacked.reshape(b, len(columns), len(sides), 2, 3)
     pulls, inside = (torch.zeros(b, 3, dtype=n.dtype, device=n.device) for _ in range(2))
     noise = torch.zeros(b, b, dtype=n.dtype, device=n.device)
     linear = torch.zeros(b, dtype=n.dtype, device=n.device)

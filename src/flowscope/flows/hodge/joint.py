@@ -50,7 +50,7 @@ class Design:
 
     def field(self, coefficients: Float64[Tensor, "rds"]) -> Float64[Tensor, "N d"]:
         """The field with these coefficients, at the points."""
-        N, d, r = self.gradients.shape
+        _, d, r = self.gradients.shape
         theta, f = coefficients[:r], coefficients[r:].reshape(d, -1)
         found: Tensor = self.gradients @ theta + self.regressors @ f.mT
         return found
@@ -101,9 +101,7 @@ class JointMoments:
         d = len(f) // s
         upright = f.reshape(d, s, -1)
         inner = torch.einsum("bst,dtc->bdsc", self.gram, upright).flatten(1, 2)
-        return Products(
-            gradients=self.sloped(x), regressors=self.coupling.mT @ theta + inner
-        )
+        return Products(gradients=self.sloped(x), regressors=self.coupling.mT @ theta + inner)
 
     def sloped(self, x: Float64[Tensor, "rds c"]) -> Float64[Tensor, "b r c"]:
         """Products of a field with the gradients, from its coefficients."""
@@ -167,9 +165,7 @@ def summed(of: Design, units: Blocks) -> JointMoments:
         X, Q = of.gradients[rows], of.regressors[rows]
         flat = X.flatten(0, 1)
         stiffness.append(flat.mT @ flat)
-        coupling.append(
-            torch.cat([X[:, j].mT @ Q for j in range(d)], 1)
-        )
+        coupling.append(torch.cat([X[:, j].mT @ Q for j in range(d)], 1))
         gram.append(Q.mT @ Q)
     sizes = torch.bincount(units.labels, minlength=units.count).double()
     return JointMoments(
@@ -244,7 +240,8 @@ def halves(of: JointMoments, weights: Float64[Tensor, "h b"]) -> list[Half]:
         K.diagonal().add_(_JITTER)
         stiff = torch.linalg.cholesky(K)
         shadow = torch.linalg.solve_triangular(stiff, B, upper=False)
-        bare = torch.block_diag(*([G] * d)) - shadow.mT @ shadow
+        unit = torch.eye(d, dtype=G.dtype, device=G.device)
+        bare = torch.kron(unit, G) - shadow.mT @ shadow
         half = Half(stiff=stiff, coupling=B, bare=bare, schur=bare, pull=torch.zeros_like(B[0]))
         found.append(half)
     return found

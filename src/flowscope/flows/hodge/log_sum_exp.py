@@ -1,6 +1,6 @@
 r"""Gradients of log-sum-exp potentials on the clusters of the data: fields that do not turn.
 
-.. math:: \theta_k(z) = \log\sum_{l \le K} e^{\beta(\langle c_l, z\rangle - |c_l|^2/2)/\tau^2 + h_l},
+.. math:: \theta(z) = \log\sum_{l \le K} e^{\beta\langle c_l, z\rangle/\tau^2},
           \qquad \nabla\theta \propto \sum_l \pi_l(z)\, c_l
 
 It is the field that attention with keys and values c_l would write. Its potential is outside every
@@ -42,7 +42,7 @@ def log_sum_exp_controls(
     energy : cross-fitted energy of the represented field; 0 or less gives noise alone.
     residual : η, what the fit leaves, scaled to the energy of the noise.
     labels : group of each point; signs s_g are drawn by group.
-    generator : draws centres, weights and signs.
+    generator : draws centres and signs.
 
     Notes
     -----
@@ -63,10 +63,9 @@ def log_sum_exp_controls(
     for count in _COUNTS:
         found = clusters(z, count, generator=generator)
         for sharpness in _SHARPNESS:
-            weight = torch.randn(
-                len(found.centres), generator=generator, device=generator.device
-            ).to(z)
-            logits = found.memberships(z, sharpness).clamp_min(1e-300).log() + weight
+            # Plain products, as attention takes them: unlike memberships they favour far centres,
+            # and their borders lie across the clusters.
+            logits = sharpness / found.width**2 * z @ found.centres.mT
             slope = (logits.softmax(1) @ found.centres) @ chart.mT
             size = float(slope.square().sum(1).mean())
             scale = (max(energy, 0.0) / size) ** 0.5 if size > 0 else 0.0

@@ -153,8 +153,7 @@ def _carried(N: int, d: int, k: int, room: int) -> bool:
 
 
 def _waves(z: Tensor, count: int, generator: torch.Generator) -> Waves:
-    N, d = z.shape
-    pairs = torch.randint(N, (2, 2000 + count), generator=generator, device=generator.device)
+    pairs = torch.randint(len(z), (2, 2000 + count), generator=generator, device=generator.device)
     apart = z[pairs[0].to(z.device)] - z[pairs[1].to(z.device)]
     length = apart[:2000].norm(dim=1).median().clamp_min(1e-3)
     scale = 1.0 + (torch.arange(count, device=z.device) % 2)[:, None]

@@ -18,7 +18,13 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.hodge.estimates import Estimate, averaged_estimate, estimate
 from flowscope.flows.hodge.reading import RotationReading
 
-__all__ = ["REPRESENTED", "RotationAmount", "RotationPresence", "rotation_amount", "rotation_presence"]
+__all__ = [
+    "REPRESENTED",
+    "RotationAmount",
+    "RotationPresence",
+    "rotation_amount",
+    "rotation_presence",
+]
 
 # A share of the motion below this is too little to speak of the motion.
 REPRESENTED = 0.05
