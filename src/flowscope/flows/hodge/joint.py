@@ -36,7 +36,10 @@ __all__ = [
     "summed",
 ]
 
-_NEGLIGIBLE, _JITTER = 1e-8, 1e-8
+_JITTER = 1e-8
+# Waves and memberships differ from powers, and from each other, at a few far points alone in
+# directions below this share of their size: one half would be asked for what the other holds.
+_WEAK = 1e-3
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
@@ -126,7 +129,8 @@ def design(
 
     Notes
     -----
-    O(N d p²). Directions below 1e-8 of their own size are left out.
+    O(N d p²). Powers come first; waves and memberships are left out in directions that powers, or
+    others of them, hold to a thousandth.
 
     Examples
     --------
@@ -143,12 +147,12 @@ def design(
     gram = phi.mT @ phi / N
     Q, _ = orthonormal(gram, gram[:, :0], range(of.linear_size))
     rest, eigen = orthonormal(gram, Q, range(of.linear_size, len(gram)))
-    plain = of.gradients(z)
-    size = plain.square().sum((0, 2)).div(N).sqrt().clamp_min(1e-150)
-    X = torch.einsum("npj,ej->nep", plain / size[:, None], chart).reshape(N * d, -1)
-    stiffness, directions = torch.linalg.eigh(X.mT @ X / N)
-    strong = stiffness > _NEGLIGIBLE * stiffness[-1]
-    X = X @ (directions[:, strong] * stiffness[strong].rsqrt())
+    X = torch.einsum("npj,ej->nep", of.gradients(z), chart).reshape(N * d, -1)
+    K = X.mT @ X / N
+    powers, p = len(of.smooth.potential_powers), len(K)
+    first, _ = orthonormal(K, K[:, :0], range(powers))
+    second, _ = orthonormal(K, first, range(powers, p), _WEAK)
+    X = X @ torch.cat([first, second], 1)
     penalty = torch.cat([torch.zeros_like(Q[0]), 1 / eigen])
     return Design(
         gradients=X.reshape(N, d, -1),

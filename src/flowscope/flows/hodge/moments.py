@@ -139,7 +139,9 @@ def moments(Q: Float64[Tensor, "N q"], v: Float64[Tensor, "N d"], units: Blocks)
     )
 
 
-def orthonormal(G: Tensor, Q: Tensor, block: range) -> tuple[Tensor, Tensor]:
+def orthonormal(
+    G: Tensor, Q: Tensor, block: range, least: float = _NEGLIGIBLE
+) -> tuple[Tensor, Tensor]:
     """Combinations of a block of functions, orthonormal and orthogonal to those of Q."""
     unit = torch.eye(len(G), dtype=G.dtype, device=G.device)[:, list(block)]
     free = unit - Q @ (Q.mT @ (G @ unit))
@@ -147,7 +149,7 @@ def orthonormal(G: Tensor, Q: Tensor, block: range) -> tuple[Tensor, Tensor]:
     # In units of the functions themselves: what is left of one that Q holds already is rounding.
     size = G.diagonal()[list(block)].clamp_min(1e-300).rsqrt()
     eigen, vectors = torch.linalg.eigh(size[:, None] * (free.mT @ G @ free) * size)
-    keep = eigen > _NEGLIGIBLE
+    keep = eigen > least
     return free @ (size[:, None] * vectors[:, keep] * eigen[keep].rsqrt()), eigen[keep]
 
 

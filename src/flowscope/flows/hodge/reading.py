@@ -49,6 +49,8 @@ __all__ = ["MARGIN", "RotationReading", "rotation_reading"]
 MARGIN = 0.01
 # More halvings than this hardly narrow R, and each costs two factorisations.
 _SPLITS = 4
+# Near R = 0 the share that was added back is a ratio of two small numbers.
+_MOST_RAISED = 1.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,7 +144,7 @@ def rotation_reading(
     Examples
     --------
     >>> g = torch.Generator().manual_seed(0)
-    >>> x = torch.randn(1000, 2, generator=g, dtype=torch.float64)
+    >>> x = torch.randn(4000, 2, generator=g, dtype=torch.float64)
     >>> u = torch.stack([-x[:, 1], x[:, 0]], 1) - x
     >>> read = rotation_reading(x, u, groups=None, seed=0)
     >>> round(read.normalised.value, 1), round(1 - read.gradient.value, 1)
@@ -285,4 +287,4 @@ def _null(fitted: _Fitted, margin: float, signs: Tensor) -> Tensor:
     quadratic = ((signs @ by.noise) * signs).sum(1)
     linear = math.sqrt(margin * U) * (signs @ by.linear)
     measure = margin * U * (signs @ by.measure)
-    return max(raised, 1.0) * (quadratic + linear + measure) / U
+    return min(max(raised, 1.0), _MOST_RAISED) * (quadratic + linear + measure) / U
