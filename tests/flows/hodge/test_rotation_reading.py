@@ -75,6 +75,26 @@ def test_pure_gradient_does_not_turn():
     assert rotation_presence([found]).p > 0.5
 
 
+def test_cubic_gradient_leaves_a_thousandth():
+    """The floor of .03 on cubic potentials leaves at most its square, 9e-4, of their gradient."""
+    x = normal(3000, 3, g=seeded(0))
+    a, b, c = x.mT
+    found = read(x, torch.stack([b * c, a * c, a * b], 1))  # of abc
+    assert -1e-4 < found.normalised.value < 1.2e-3
+    assert found.gradient.value > 0.9
+
+
+def test_far_points_do_not_make_intervals_wild():
+    """Student's t with three degrees of freedom, in eight coordinates; 32 groups of 32."""
+    g = seeded(0)
+    x = normal(1024, 8, g=g) / normal(1024, 3, g=g).square().mean(1, keepdim=True).sqrt()
+    u = -x / (1 + x.norm(dim=1, keepdim=True))
+    u = u * math.sqrt(8 / float(u.square().sum(1).mean()))
+    found = read(x, u + normal(1024, 8, g=g), groups=torch.arange(1024) // 32)
+    assert found.gradient.high - found.gradient.low < 0.4
+    assert_allclose(found.gradient.value, 0.5, atol=0.08)
+
+
 def test_pure_rotation_is_no_gradient():
     """4,000 points: what potentials take up by chance, some 4 %, is added back on average."""
     x, u = mixture(4000, 1.0, 0.0)
@@ -144,6 +164,18 @@ def test_log_sum_exp_gradients_are_not_called_rotation(seed):
     found = read(*log_sum_exp(seed), seed=seed)
     assert found.normalised.value < 0.008
     assert rotation_presence([found]).p > 0.05
+
+
+def test_tight_clusters_have_no_wild_gradient():
+    """Ten clusters of width .3, 1,200 points: a half that lacks a direction does not guess it."""
+    g = seeded(0)
+    c = normal(10, 6, g=g)
+    x = c[torch.randint(10, (1200,), generator=g)] + 0.3 * normal(1200, 6, g=g)
+    u = (x @ c.mT / 0.1).softmax(1) @ c
+    u = u * math.sqrt(6 / float(u.square().sum(1).mean()))
+    found = read(x, u + normal(1200, 6, g=g)).gradient
+    assert found.high - found.low < 0.1
+    assert 0.35 < found.value < 0.52
 
 
 def test_rotation_on_top_of_a_log_sum_exp_gradient_is_seen():

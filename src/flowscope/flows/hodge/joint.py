@@ -40,15 +40,24 @@ _JITTER = 1e-8
 # Waves and memberships differ from powers, and from each other, at a few far points alone in
 # directions below this share of their size: one half would be asked for what the other holds.
 _WEAK = 1e-3
+# Added to the diagonal of K, which is about one, for all but quadratic potentials: a half that
+# lacks a direction does not guess it. It leaves its square, .1 %, of a gradient in the field;
+# nothing of a linear one.
+_FLOOR = 0.03
 _RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Orthonormal gradients X and regressors Q at the points, and the penalty D of the latter."""
+    """Orthonormal gradients X and regressors Q at the points.
+
+    ``exact`` is how many of the first gradients are those of quadratic potentials, which are not
+    shrunk at all, and ``penalty`` is the diagonal D of the regressors.
+    """
 
     gradients: Float64[Tensor, "N d r"]
     regressors: Float64[Tensor, "N s"]
+    exact: int
     penalty: Float64[Tensor, "ds"]
 
     def field(self, coefficients: Float64[Tensor, "rds"]) -> Float64[Tensor, "N d"]:
@@ -80,8 +89,12 @@ class Products:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointMoments:
-    """Sums over each block: of 1, and of the parts K, B and G of M."""
+    """Sums over each block: of 1, and of the parts K, B and G of M.
 
+    ``floor`` is what is added to the diagonal of K, when K is that of the mean over points.
+    """
+
+    floor: Float64[Tensor, "r"]
     count: Float64[Tensor, "b"]
     stiffness: Float64[Tensor, "b r r"]
     coupling: Float64[Tensor, "b r ds"]
@@ -91,6 +104,7 @@ class JointMoments:
         """Mean over the points of the blocks, so weighted, as one block."""
         w = weights[None] / (weights @ self.count)
         return JointMoments(
+            floor=self.floor,
             count=torch.ones_like(self.count[:1]),
             stiffness=weighted(self.stiffness, w),
             coupling=weighted(self.coupling, w),
@@ -149,13 +163,16 @@ def design(
     rest, eigen = orthonormal(gram, Q, range(of.linear_size, len(gram)))
     X = torch.einsum("npj,ej->nep", of.gradients(z), chart).reshape(N * d, -1)
     K = X.mT @ X / N
-    powers, p = len(of.smooth.potential_powers), len(K)
-    first, _ = orthonormal(K, K[:, :0], range(powers))
-    second, _ = orthonormal(K, first, range(powers, p), _WEAK)
-    X = X @ torch.cat([first, second], 1)
+    low = int((of.smooth.potential_powers.sum(1) <= 2).sum())
+    first, _ = orthonormal(K, K[:, :0], range(low))
+    second, _ = orthonormal(K, first, range(low, len(of.smooth.potential_powers)))
+    powers = torch.cat([first, second], 1)
+    third, _ = orthonormal(K, powers, range(len(of.smooth.potential_powers), len(K)), _WEAK)
+    X = X @ torch.cat([powers, third], 1)
     penalty = torch.cat([torch.zeros_like(Q[0]), 1 / eigen])
     return Design(
         gradients=X.reshape(N, d, -1),
+        exact=first.shape[1],
         regressors=phi @ torch.cat([Q, rest], 1),
         penalty=penalty.repeat(d),
     )
@@ -172,7 +189,10 @@ def summed(of: Design, units: Blocks) -> JointMoments:
         coupling.append(torch.cat([X[:, j].mT @ Q for j in range(d)], 1))
         gram.append(Q.mT @ Q)
     sizes = torch.bincount(units.labels, minlength=units.count).double()
+    floor = torch.full_like(of.gradients[0, 0], _FLOOR)
+    floor[: of.exact] = _JITTER
     return JointMoments(
+        floor=floor,
         count=sizes,
         stiffness=torch.stack(stiffness),
         coupling=torch.stack(coupling),
@@ -241,7 +261,7 @@ def halves(of: JointMoments, weights: Float64[Tensor, "h b"]) -> list[Half]:
         mean = of.total(row)
         K, B, G = mean.stiffness[0], mean.coupling[0], mean.gram[0]
         d = B.shape[1] // len(G)
-        K.diagonal().add_(_JITTER)
+        K.diagonal().add_(mean.floor)
         stiff = torch.linalg.cholesky(K)
         shadow = torch.linalg.solve_triangular(stiff, B, upper=False)
         unit = torch.eye(d, dtype=G.dtype, device=G.device)
