@@ -3,17 +3,32 @@
 from flowscope.flows.hodge.controlled import PLANTED, ControlledRotation, controlled_rotation
 from flowscope.flows.hodge.controls import Control, gradient_null, planted_rotation
 from flowscope.flows.hodge.decomposition import rotation
+from flowscope.flows.hodge.estimates import Estimate
 from flowscope.flows.hodge.gridded import grid_rotation
 from flowscope.flows.hodge.outcome import Extrapolated, Rotation, Settings, Unmeasured
+from flowscope.flows.hodge.presence import (
+    REPRESENTED,
+    RotationAmount,
+    RotationPresence,
+    rotation_amount,
+    rotation_presence,
+)
+from flowscope.flows.hodge.reading import MARGIN, RotationReading, rotation_reading
 from flowscope.flows.hodge.resampling import Bounds, bca_interval
 
 __all__ = [
+    "MARGIN",
     "PLANTED",
+    "REPRESENTED",
     "Bounds",
     "Control",
     "ControlledRotation",
+    "Estimate",
     "Extrapolated",
     "Rotation",
+    "RotationAmount",
+    "RotationPresence",
+    "RotationReading",
     "Settings",
     "Unmeasured",
     "bca_interval",
@@ -22,4 +37,7 @@ __all__ = [
     "grid_rotation",
     "planted_rotation",
     "rotation",
+    "rotation_amount",
+    "rotation_presence",
+    "rotation_reading",
 ]

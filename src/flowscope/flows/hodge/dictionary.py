@@ -29,7 +29,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["Dictionary", "Waves", "matched_dictionary"]
+__all__ = ["Dictionary", "Waves", "assembled", "exponents", "lowered", "matched_dictionary"]
 
 # Most regressors of a field, and most potentials: wished for, and where linear fields need more.
 _FIELD_SIZE, _POTENTIAL_SIZE, _POTENTIAL_LIMIT = 256, 256, 1024
@@ -176,7 +176,7 @@ def matched_dictionary(
     most_waves = 0 if timed else min(room, 48, max(0, fair[1] - used) // 2)
     count = most_waves if waves is None else waves
     drawn = _drawn_waves(points, count, timed, generator)
-    return _matched(*_monomial_powers(d, degree, timed, pairs), drawn, degree)
+    return assembled(*_monomial_powers(d, degree, timed, pairs), drawn, degree)
 
 
 def _fits(sizes: tuple[int, int], most: tuple[int, int]) -> bool:
@@ -202,18 +202,18 @@ def _monomial_powers(d: int, degree: int, timed: bool, pairs: bool) -> tuple[Ten
     regressors: list[tuple[int, ...]] = []
     potentials: list[tuple[int, ...]] = []
     for power, k in enumerate(_degrees(degree, timed)):
-        regressors += [(power, *row) for row in _exponents(d, range(k + 1), most=d)]
-        potentials += [(power, *row) for row in _exponents(d, range(1, k + 2), most=d)]
+        regressors += [(power, *row) for row in exponents(d, range(k + 1), most=d)]
+        potentials += [(power, *row) for row in exponents(d, range(1, k + 2), most=d)]
         if pairs:
-            potentials += [(power, *row) for row in _exponents(d, range(k + 2, k + 3), most=2)]
+            potentials += [(power, *row) for row in exponents(d, range(k + 2, k + 3), most=2)]
     regressors.sort(key=sum)
-    lower = {_lowered(row, j) for row in potentials for j in range(1, d + 1) if row[j]}
+    lower = {lowered(row, j) for row in potentials for j in range(1, d + 1) if row[j]}
     holders = sorted(lower.difference(regressors), key=lambda row: (sum(row), row))
     fields = torch.tensor([*regressors, *holders], dtype=torch.int64)
     return fields, torch.tensor(potentials, dtype=torch.int64), len(regressors)
 
 
-def _exponents(d: int, totals: range, most: int) -> list[tuple[int, ...]]:
+def exponents(d: int, totals: range, most: int) -> list[tuple[int, ...]]:
     """Exponents of given total degrees with at most so many variables."""
     return [
         tuple(chosen.count(j) for j in range(d))
@@ -223,7 +223,8 @@ def _exponents(d: int, totals: range, most: int) -> list[tuple[int, ...]]:
     ]
 
 
-def _lowered(row: tuple[int, ...], j: int) -> tuple[int, ...]:
+def lowered(row: tuple[int, ...], j: int) -> tuple[int, ...]:
+    """Exponents of a monomial after one derivative along variable j."""
     return (*row[:j], row[j] - 1, *row[j + 1 :])
 
 
@@ -239,9 +240,10 @@ def _drawn_waves(z: Tensor, count: int, timed: bool, generator: torch.Generator)
     return Waves(space=drawn[:, 1:] * scale / length, time=time)
 
 
-def _matched(
+def assembled(
     fields: Tensor, potentials: Tensor, regressors: int, waves: Waves, degree: int
 ) -> Dictionary:
+    """Dictionary of these powers and waves, with the gradients of the potentials written out."""
     J, d = waves.space.shape
     mp, pp = len(fields), len(potentials)
     place = {tuple(row): k for k, row in enumerate(fields.tolist())}

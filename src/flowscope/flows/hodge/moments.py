@@ -16,7 +16,7 @@ from torch import Tensor
 from flowscope.flows.hodge.dictionary import Dictionary
 from flowscope.flows.hodge.problem import Blocks
 
-__all__ = ["Basis", "Moments", "basis", "moments", "weighted"]
+__all__ = ["Basis", "Moments", "basis", "moments", "orthonormal", "weighted"]
 
 # Directions whose share of their own size is smaller are rounding, or the sample lacks them.
 _NEGLIGIBLE = 1e-8
@@ -88,7 +88,7 @@ def basis(
     Q = torch.zeros(m, 0, dtype=G.dtype, device=G.device)
     penalty = [torch.zeros(linear, dtype=G.dtype, device=G.device)]
     for low, high in ((0, linear), (linear, regressors), (regressors, m)):
-        new, eigen = _orthonormal(G, Q, range(low, high))
+        new, eigen = orthonormal(G, Q, range(low, high))
         Q = torch.cat([Q, new], 1)
         if 0 < low < regressors:
             penalty.append(1 / eigen)
@@ -139,7 +139,9 @@ def moments(Q: Float64[Tensor, "N q"], v: Float64[Tensor, "N d"], units: Blocks)
     )
 
 
-def _orthonormal(G: Tensor, Q: Tensor, block: range) -> tuple[Tensor, Tensor]:
+def orthonormal(
+    G: Tensor, Q: Tensor, block: range, least: float = _NEGLIGIBLE
+) -> tuple[Tensor, Tensor]:
     """Combinations of a block of functions, orthonormal and orthogonal to those of Q."""
     unit = torch.eye(len(G), dtype=G.dtype, device=G.device)[:, list(block)]
     free = unit - Q @ (Q.mT @ (G @ unit))
@@ -147,7 +149,7 @@ def _orthonormal(G: Tensor, Q: Tensor, block: range) -> tuple[Tensor, Tensor]:
     # In units of the functions themselves: what is left of one that Q holds already is rounding.
     size = G.diagonal()[list(block)].clamp_min(1e-300).rsqrt()
     eigen, vectors = torch.linalg.eigh(size[:, None] * (free.mT @ G @ free) * size)
-    keep = eigen > _NEGLIGIBLE
+    keep = eigen > least
     return free @ (size[:, None] * vectors[:, keep] * eigen[keep].rsqrt()), eigen[keep]
 
 
