@@ -12,6 +12,7 @@ from flowscope.evidence.layer_shifts import ShiftedCorrelations, shifted_correla
 from flowscope.evidence.maximal_t import Simultaneous, simultaneous
 from flowscope.evidence.means import mean_over_prompts
 from flowscope.evidence.medians import median_over_prompts
+from flowscope.evidence.two_samples import simultaneous_difference
 from flowscope.evidence.verdicts import not_measured
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "resampled_medians",
     "shifted_correlations",
     "simultaneous",
+    "simultaneous_difference",
     "strength_of",
 ]
