@@ -119,7 +119,9 @@ def simultaneous(
         null_maxima, how = np.r_[np.inf, maxima], f"{RESAMPLES} resamples"
     p = np.mean(null_maxima >= np.abs(t)[:, None] * (1 - 1e-9), axis=1)
     method = f"maximal t over {units} units and {x.shape[1]} columns, {how}"
-    joint = joint_interval(means, error, np.quantile(maxima, level, method="higher"), pointwise, method)
+    joint = joint_interval(
+        means, error, np.quantile(maxima, level, method="higher"), pointwise, method
+    )
     return Simultaneous(
         means + null, _moved(pointwise, null), _moved(joint, null), np.where(np.isnan(t), np.nan, p)
     )

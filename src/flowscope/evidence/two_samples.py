@@ -120,9 +120,7 @@ class _Set:
             return means, np.where(n < 2, np.nan, spread / (n - 1))
 
 
-def _ratio(
-    difference: NDArray[np.float64], variance: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _ratio(difference: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float64]:
     """Difference in standard errors; 0 where there is neither, NaN or infinite without error."""
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio: NDArray[np.float64] = np.where(
