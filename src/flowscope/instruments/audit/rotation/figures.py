@@ -126,8 +126,8 @@ def _amounts(frame: pd.DataFrame) -> list[Picture]:
     upper, lowest, highest = ([1 - value for value in side] for side in (G, G_high, G_low))
     return [
         *band(layers, R, upper, theme.MUTED, yaxis="y2"),
-        _bound(layers, R, (R_low, R_high), theme.BLUE, "at least"),
-        _bound(layers, upper, (lowest, highest), theme.ORANGE, "at most"),
+        _bound(layers, R, (R_low, R_high), (theme.BLUE, "circle", "at least")),
+        _bound(layers, upper, (lowest, highest), (theme.ORANGE, "triangle-up", "at most")),
     ]
 
 
@@ -135,13 +135,14 @@ def _bound(
     layers: Sequence[float],
     values: Sequence[float],
     ends: tuple[Sequence[float], Sequence[float]],
-    colour: str,
-    word: str,
+    look: tuple[str, str, str],
 ) -> Picture:
+    colour, symbol, word = look
     texts = [
         hover(
             [f"layer {layer:g}", f"{word} {numeral(value)} {bounds(low, high)} of all motion turns"]
         )
         for layer, value, low, high in zip(layers, values, *ends, strict=True)
     ]
-    return whiskers(layers, values, ends, (colour, [True] * len(texts)), texts, yaxis="y2")
+    dots = whiskers(layers, values, ends, (colour, [True] * len(texts)), texts, yaxis="y2")
+    return {**dots, "marker": {"size": 9, "symbol": symbol, "color": colour}}

@@ -28,6 +28,7 @@ from flowscope.instruments.audit.units import distinct_prompts
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.instruments.audit.variation.tables import prompt_medians
 from flowscope.lab.claim import Abstention
+from flowscope.probes import LogitCoordinates
 from flowscope.records import Unavailable
 
 __all__ = ["LayerRotation", "central_layers", "layer_rotations", "measure", "probes", "tables"]
@@ -108,13 +109,20 @@ def layer_rotations(
     advance
         Called after every layer.
     """
-    rows = torch.from_numpy(np.isin(paths.prompt, distinct))
-    groups = torch.from_numpy(np.unique(paths.prompt[rows.numpy()], return_inverse=True)[1])
+    rows = np.isin(paths.prompt, distinct)
+    groups = torch.from_numpy(np.unique(paths.prompt[rows], return_inverse=True)[1])
+    hidden = paths.hidden[torch.from_numpy(rows)]
+    axes: dict[int, LogitCoordinates] = {}
     made = []
     for layer in wanted:
-        coordinates, reading = 0, Unavailable("")  # type: RotationReading | Unavailable
+        segment = next(s for s in passing if s.first <= layer <= s.last)
+        coordinates = 0
+        reading: RotationReading | Unavailable
         try:
-            y, v, energy = _step(paths, passing, layer, rows, rank)
+            if segment.first not in axes:
+                states = hidden[:, segment.first - 1 : segment.last + 1].flatten(0, 1)
+                axes[segment.first] = _axes(paths, states, rank)
+            y, v, energy = _step(paths, axes[segment.first], hidden[:, layer - 1 : layer + 1])
             coordinates = y.shape[1]
             reading = rotation_reading(y, v, groups=groups, seed=seed, total_energy=energy)
         except InvalidInputError as error:
@@ -162,21 +170,20 @@ def tables(layers: Sequence[LayerRotation]) -> tuple[pd.DataFrame, dict[str, NDA
     return table, arrays
 
 
-def _step(
-    paths: Paths, passing: Sequence[SegmentEvidence], layer: int, rows: Tensor, rank: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Points, velocities and energy of the whole step, in the coordinates of the segment."""
-    segment = next(s for s in passing if s.first <= layer <= s.last)
-    hidden = paths.hidden[rows]
-    before, after = hidden[:, layer - 1], hidden[:, layer]
-    with torch.no_grad():
-        states = hidden[:, segment.first - 1 : segment.last + 1].flatten(0, 1)
-        axes = paths.readout.coordinates(states, rank)
-        y, next_y = axes.reduced(before), axes.reduced(after)
-        whole = paths.readout.squared_steps(before, after)
-    v = (next_y - y) * paths.layers
+@torch.no_grad()
+def _axes(paths: Paths, states: Tensor, rank: int) -> LogitCoordinates:
+    """Principal coordinates of the logits of a segment."""
+    return paths.readout.coordinates(states, rank)
+
+
+@torch.no_grad()
+def _step(paths: Paths, axes: LogitCoordinates, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, velocities and energies of whole steps; ``ends`` are the states before and after."""
+    y = axes.reduced(ends)
+    v = (y[:, 1] - y[:, 0]) * paths.layers
+    whole = paths.readout.squared_steps(ends[:, 0], ends[:, 1]) * paths.layers**2
     # Where the coordinates span all logits, rounding may leave the part larger than the whole.
-    return y, v, torch.maximum(whole * paths.layers**2, v.square().sum(1))
+    return y[:, 0], v, torch.maximum(whole, v.square().sum(1))
 
 
 def _numbers(reading: RotationReading | Unavailable, adjusted: float) -> dict[str, Any]:

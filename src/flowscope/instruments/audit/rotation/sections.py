@@ -38,8 +38,8 @@ def _rotation_caption(source: Source) -> str:
         "motion; whatever they show is an error of the method, and only what lies above counts as "
         "rotation. Filled dots: more rotation than in gradients (p at most .05, adjusted for all "
         f"layers), in {sum(filled)} of {count(len(filled), 'layer')}. Below: the share of all "
-        "motion that rotates lies between the blue dot and the orange one; the claim asks on which "
-        "side of one half. Fitted gradients and fields represent "
+        "motion that rotates lies between the blue dot and the orange triangle; the claim asks on "
+        "which side of one half. Fitted gradients and fields represent "
         f"{percent(min(seen))} to {percent(max(seen))} of the motion, by layer. "
         f"{count(silent, 'layer')} abstained. "
         f"{tokens_behind(source, 'rotation')}{source.units(TRANSPORT.name)}; intervals: 95 %, "
@@ -55,8 +55,8 @@ FIGURES: dict[str, Figure] = {
         key=(
             ("disc", "R_norm, more than gradients; below, least share that rotates"),
             ("hollow blue", "R_norm, not more than gradients"),
-            ("band green", "nine gradients: range and mean"),
-            ("disc orange", "largest share that may rotate"),
+            ("rule green", "nine gradients: mean, and their range as a band"),
+            ("triangle", "largest share that may rotate"),
             ("rule half", "one half"),
             *SHADES,
         ),

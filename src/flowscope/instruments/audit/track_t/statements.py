@@ -195,7 +195,8 @@ class _Reading:
         if not sound or control > 0.5:
             told = "cannot be told"
         return Statement(
-            item=f"{TRANSPORT.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule, agrees=told,
+            item=f"{TRANSPORT.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule,
+            agrees=told,
             measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
             f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
         )  # fmt: skip
