@@ -20,7 +20,14 @@ from flowscope.flows.drift.features import FeatureMap, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.instant import instantaneous_sample
 from flowscope.flows.drift.kernels import Kernel, distance_kernel, gaussian_kernel, median_distance
-from flowscope.flows.drift.layers import half_of_prompts, mean_paths, shuffled_layers
+from flowscope.flows.drift.layers import (
+    ScaledMean,
+    half_of_prompts,
+    mean_paths,
+    scaled_mean,
+    scaled_paths,
+    shuffled_layers,
+)
 from flowscope.flows.drift.marginals import (
     Discrepancy,
     discrepancy,
@@ -37,6 +44,7 @@ from flowscope.flows.drift.samples import DriftSample, drift_sample
 from flowscope.flows.drift.validation import CandidateError, Selection, select_drift
 
 __all__ = [
+    "ScaledMean",
     "Budget",
     "CandidateError",
     "Discrepancy",
@@ -82,5 +90,7 @@ __all__ = [
     "ridge_drift",
     "select_drift",
     "settling",
+    "scaled_mean",
+    "scaled_paths",
     "shuffled_layers",
 ]

@@ -37,6 +37,8 @@ from flowscope.flows.drift import (
     neighbour_drift,
     perceptron_drift,
     ridge_drift,
+    scaled_mean,
+    scaled_paths,
     shuffled_layers,
 )
 from flowscope.flows.sampling import OdePath, ode_path
@@ -60,6 +62,7 @@ _NEIGHBOURS = (8, 16, 32, 64)
 _COLUMNS = {
     "still": "onward_persistence",
     "mean_drift": "onward_mean",
+    "scaled_drift": "onward_scaled",
     "flow": "onward_flow",
     "floor": "onward_floor",
     "flow_half": "onward_half",
@@ -235,6 +238,9 @@ def _forecasts(
     chosen = str(min(fits, key=lambda row: float(str(row["relative_error"])))["drift"])
     near, far = mean_paths(mean_drift(pairs), held.y, held.times)
     forecasts["mean"] = Forecast(one_step=near, onward=far)
+    scaled = scaled_mean(pairs, folds == 0)
+    near, far = scaled_paths(scaled, held.y, held.times)
+    forecasts["scaled"] = Forecast(one_step=near, onward=far)
     others = {
         "half": sample.at(half_of_prompts(sample.groups, generator)),
         "shuffled": shuffled_layers(sample, generator),

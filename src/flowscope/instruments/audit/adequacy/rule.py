@@ -109,10 +109,11 @@ def forecast_effect(table: pd.DataFrame) -> ForecastEffect:
     sums = sums[sums["still"] > 0]
     errors = {name: sums[name].to_numpy(np.float64) for name in names}
     still = errors["still"]
+    references = [name for name in _REFERENCES if name in errors]
     skills = {name: 1 - float(e.sum() / still.sum()) for name, e in errors.items()}
-    over = [linearised(errors[name] - errors["flow"], still) for name in _REFERENCES]
+    over = [linearised(errors[name] - errors["flow"], still) for name in references]
     spans = [_interval(values) for values in over]
-    reference = max(skills[name] for name in _REFERENCES)
+    reference = max(skills[name] for name in references)
     return ForecastEffect(
         effect=min(float(values.mean()) for values in over),
         low=min(span[0] for span in spans),
@@ -138,7 +139,7 @@ def decision_of(effect: ForecastEffect) -> Outcome:
     return "fails" if effect.high < 0 else "abstains"
 
 
-_REFERENCES = ("still", "mean_drift")
+_REFERENCES = ("still", "mean_drift", "scaled_drift")
 _FORECASTS = (*_REFERENCES, "flow", "floor", "flow_half", "flow_shuffled")
 
 
