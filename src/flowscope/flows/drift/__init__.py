@@ -44,7 +44,6 @@ from flowscope.flows.drift.samples import DriftSample, drift_sample
 from flowscope.flows.drift.validation import CandidateError, Selection, select_drift
 
 __all__ = [
-    "ScaledMean",
     "Budget",
     "CandidateError",
     "Discrepancy",
@@ -59,6 +58,7 @@ __all__ = [
     "RankCorrelation",
     "Refinement",
     "Ridge",
+    "ScaledMean",
     "Selection",
     "Settling",
     "Training",
@@ -88,9 +88,9 @@ __all__ = [
     "rank_correlation",
     "restricted_bound",
     "ridge_drift",
-    "select_drift",
-    "settling",
     "scaled_mean",
     "scaled_paths",
+    "select_drift",
+    "settling",
     "shuffled_layers",
 ]

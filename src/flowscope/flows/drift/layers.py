@@ -173,9 +173,7 @@ def scaled_paths(
     velocity = drift.mean.velocities
     states, onward = y.double(), []
     rates = drift.rates[:, None]
-    near = states[:, :-1] + steps[:, None] * (
-        velocity + rates * (states[:, :-1] - drift.centres)
-    )
+    near = states[:, :-1] + steps[:, None] * (velocity + rates * (states[:, :-1] - drift.centres))
     here = states[:, 0]
     for k in range(len(steps)):
         here = here + steps[k] * (velocity[k] + drift.rates[k] * (here - drift.centres[k]))

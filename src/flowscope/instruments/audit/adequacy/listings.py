@@ -11,7 +11,12 @@ from flowscope.report.source import Source, column, words
 __all__ = ["clouds", "drift_skills"]
 
 
-_BESIDE = {"flow": "flow, as chosen", "floor": "floor"}
+_BESIDE = {
+    "flow": "flow, as chosen",
+    "mean": "mean step of each layer",
+    "scaled": "mean step and a scale",
+    "floor": "floor",
+}
 """Forecasts that stand below the kinds of drift."""
 
 
