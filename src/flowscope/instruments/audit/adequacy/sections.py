@@ -97,8 +97,9 @@ def _kinds(source: Source) -> str:
     held = _held(column(frame, "coordinates"), column(frame, "variance_held"))
     caption = (
         "Held-out error is that of the coordinates onward on prompts left out of the fit, for "
-        "each half, relative to no motion (1: no better). Skill is 1 − TV / TV of persistence at the "
-        "last layer of the segment: 0 means no change, 1 is the model itself; in brackets its interval. "
+        "each half, relative to no motion (1: no better). Skill is 1 − TV / TV of persistence at "
+        "the last layer of the segment: 0 means no change, 1 is the model itself; in brackets its "
+        "interval. "
         f"{held}{source.basis(ADEQUACY.name)}."
     )
     table = listing(rows, "skill by kind of drift")
