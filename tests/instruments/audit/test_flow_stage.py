@@ -60,7 +60,7 @@ def test_p1_is_judged_again_from_the_folder_alone(audit):
 
 
 def test_a_flow_that_stopped_everywhere_is_said_from_the_folder(audit, tmp_path):
-    copy = Run(shutil.copytree(audit.run.path, tmp_path / "run"))
+    copy = Run(shutil.copytree(audit.run.folder, tmp_path / "run"))
     skill, drifts = (audit.run.read_table(name) for name in ("adequacy_skill", "drifts"))
     copy.write_table("adequacy_skill", skill.assign(flow=np.nan))
     copy.write_table("drifts", drifts.assign(because="the path is stiff at t = 0.4"))

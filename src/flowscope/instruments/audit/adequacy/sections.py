@@ -4,7 +4,7 @@ import math
 from functools import partial
 
 from flowscope.instruments.audit.adequacy import ADEQUACY, figures
-from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills
+from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills, skill_sums
 from flowscope.instruments.audit.keys import SHADES, tokens_behind
 from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
@@ -37,11 +37,11 @@ def flow_section(source: Source) -> str:
         "has nothing in common with the model. The flow tells more than a shift and a scale per "
         "layer where its curve lies below both curves of the mean step.</p>"
         + _forecasts(source)
+        + _learning(source)
         + _kinds(source)
         + _clouds(source)
         + f'<div class="pair"><div><h3>What bounds one layer</h3>{bounds}</div>'
         f"<div><h3>Budget against error</h3>{budget}</div></div>"
-        + numbers(source, "adequacy_skill")
         + numbers(source, "overlay")
         + numbers(source, "budget")
     )
@@ -88,6 +88,21 @@ def _panel(source: Source, horizon: str) -> str:
     name = horizon.replace(" ", "-")
     picture = figures.forecast(source, horizon)
     return plot(f"forecast-{name}", picture, f"total variation of forecasts by layer, {horizon}")
+
+
+@part(table="adequacy_skill", verdicts=(ADEQUACY.name,))
+def _learning(source: Source) -> str:
+    """Skills that the verdict rests on, with the flow of less data."""
+    rows = skill_sums(source)
+    note = (
+        "Skill is 1 − ΣTV / ΣTV of persistence, over held-out tokens and all layers, onward. A "
+        "flow that gains with the number of prompts would gain more from more of them. A flow that "
+        "loses nothing with its layers in random order does not depend on depth, which is no "
+        f"fault. {source.basis(ADEQUACY.name)}."
+    )
+    table = listing(rows, "skill of every forecast")
+    text = f'{table}<p class="source">{html_text(note)}</p>{numbers(source, "adequacy_skill")}'
+    return fold("What the verdict rests on", text, opened=True)
 
 
 @part(table="drifts", verdicts=(ADEQUACY.name,))
