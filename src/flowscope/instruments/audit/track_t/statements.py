@@ -201,7 +201,7 @@ class _Reading:
             item=f"{TRANSPORT.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule,
             agrees=told,
             measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
-            f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
+            f"between the same moments" + ("" if sound else f"; {_obstacles(by)}"),
         )  # fmt: skip
 
     def settling(self) -> Statement:
@@ -288,3 +288,13 @@ def _by_side(
         by_chance=chance_of(),
         measured=f"{what} {value:+.2f} ({low:+.2f} … {high:+.2f})",
     )  # fmt: skip
+
+
+def _obstacles(bridge: pd.DataFrame) -> str:
+    """Why the residual is not comparable: a score that is wrong or has too few points, or c(t)."""
+    scores = [
+        f"score of the {name}: {str(row['score_because']).split(':')[0]}"
+        for name, row in bridge.iterrows()
+        if row["score_status"] != "ok"
+    ]
+    return "; ".join(scores or ["c(t) is not sound"])
