@@ -70,6 +70,7 @@ class _AuditTables(Tables):
     evi: DataFrame
     depth_loss: DataFrame
     adequacy: DataFrame
+    adequacy_skill: DataFrame
     adequacy_clouds: DataFrame
     drifts: DataFrame
     overlay: DataFrame
@@ -148,7 +149,7 @@ def audit(
     evi_positions: int = 4,
     evi_top: int = 8,
     flow_positions: int = 32,
-    flow_close: int = 4,
+    flow_close: int = 12,
     flow_rank: int = 64,
     drift_features: Literal["plain", "rich"] = "plain",
     rotation_rank: int = 8,

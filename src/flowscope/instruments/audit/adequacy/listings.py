@@ -50,7 +50,7 @@ _SUMS = {
     "flow": "flow",
     "floor": "the true coordinates (floor)",
 }
-"""Columns of the table ``adequacy_skill``: references first, then the flow with less and with all."""
+"""Columns of the table ``adequacy_skill``, in the order of the list."""
 
 
 def skill_sums(source: Source) -> pd.DataFrame:
