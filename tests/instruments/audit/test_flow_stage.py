@@ -1,6 +1,7 @@
 """P1 and P4 of an audit of the bundled model, small; and why they abstain where they do."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,7 +57,7 @@ def test_p1_is_judged_again_from_the_folder_alone(audit):
 
 
 def test_a_flow_that_stopped_everywhere_is_said_from_the_folder(audit, tmp_path):
-    copy = Run(shutil.copytree(audit.run.folder, tmp_path / "run"))
+    copy = Run(folder=Path(shutil.copytree(audit.run.folder, tmp_path / "run")))
     skill, drifts = (audit.run.read_table(name) for name in ("adequacy_skill", "drifts"))
     copy.write_table("adequacy_skill", skill.assign(flow=np.nan))
     copy.write_table("drifts", drifts.assign(because="the path is stiff at t = 0.4"))

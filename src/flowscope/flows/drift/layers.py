@@ -235,8 +235,8 @@ def half_of_prompts(groups: Int64[Tensor, "N"], generator: torch.Generator) -> T
 
     Examples
     --------
-    >>> half_of_prompts(torch.tensor([3, 3, 5, 5]), torch.Generator().manual_seed(0))
-    tensor([False, False,  True,  True])
+    >>> half_of_prompts(torch.tensor([3, 3, 5, 5]), torch.Generator().manual_seed(0)).sum()
+    tensor(2)
     """
     names, place = torch.unique(groups, return_inverse=True)
     if len(names) < 2:

@@ -114,18 +114,27 @@ def _sentence(effect: ForecastEffect) -> str:
     span = ""
     if not isinstance(effect.interval, Unavailable):
         low, high = ends(effect.interval)
-        span = f" (95 %: {100 * low:+.1f} to {100 * high:+.1f})"
+        span = f" (95 %: {_signed(low)} to {_signed(high)})"
     text = (
-        f"on held-out prompts a fitted flow removes {effect.skills['flow']:.1%} of the error of "
-        f"{REFERENCES['still']}, {100 * effect.effect:+.1f} points{span} against "
+        f"on held-out prompts a fitted flow removes {_share(effect.skills['flow'])} of the error of "
+        f"{REFERENCES['still']}, {_signed(effect.effect)} points{span} against "
         f"{REFERENCES[effect.reference]}, of {_points(effect.room)} that the coordinates allow"
     )
     others = {
         "fitted on half as many prompts": effect.beyond("flow_half"),
         "with the layers in random order": effect.beyond("flow_shuffled"),
     }
-    known = [f"{k} {100 * v:+.1f}" for k, v in others.items() if not isinstance(v, Unavailable)]
+    known = [f"{k} {_signed(v)}" for k, v in others.items() if not isinstance(v, Unavailable)]
     return "; ".join([text, *([", ".join(known)] if known else [])])
+
+
+def _signed(value: float) -> str:
+    """Points with their sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %".replace("-", "−")
 
 
 def _points(value: float) -> str:
