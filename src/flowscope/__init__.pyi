@@ -157,8 +157,6 @@ def audit(
     drift_features: Literal["plain", "rich"] = "plain",
     rotation_rank: int = 8,
     rotation_layers: int = 10,
-    rotation_degree: int = 2,
-    rotation_resamples: int = 1000,
 ) -> Audit: ...
 def heads(
     source: Any = None,
