@@ -115,8 +115,10 @@ def test_a_changed_type_is_a_difference(outcome):
 
 
 def test_a_changed_decision_is_a_difference(outcome):
-    (line,) = outcome(verdict=_verdict("fails")).differences
-    assert line == "verdicts.verdicts[P0].decision: holds → fails"
+    lines = outcome(verdict=_verdict("fails")).differences
+    assert lines == [
+        f"verdicts.verdicts[P0].{name}: holds → fails" for name in ("decision", "outcome")
+    ]
 
 
 def test_a_changed_statistic_of_a_verdict_is_a_difference(outcome):

@@ -42,7 +42,6 @@ from flowscope.lab.registry import instruments
 from flowscope.lab.running.bars import displayed_progress
 from flowscope.lab.running.selection import only_names, selected
 from flowscope.models.config import DoctorConfig
-from flowscope.report.terminal import print_findings
 
 if TYPE_CHECKING:
     from flowscope.lab.config import Config
@@ -164,6 +163,8 @@ def _shown(
     console: Console,
 ) -> None:
     """Print the findings of a run, then the headline of its instrument."""
+    from flowscope.report.terminal import print_findings  # loads pandas, which --help does not need
+
     print_findings(document, console)
     headline(document, console)
 

@@ -75,7 +75,7 @@ def test_the_gate_is_no_claim_on_the_page_and_in_the_terminal(copied):
     page = result.report().read_text(encoding="utf-8")
     assert 'class="chip gate"' in page
     assert 'class="verdict gate"' in page
-    assert "Of 4 claims" in page
+    assert "Of 5 claims" in page
 
 
 def test_controls_stand_beside_the_gate(audit):
