@@ -86,8 +86,8 @@ def test_verdicts_are_those_on_the_declared_claims(name, tiny_run):
     assert [verdict["name"] for verdict in document] == sorted(claims)
     for verdict in document:
         assert set(verdict) == {
-            "name", "title", "decision", "outcome", "strength", "statistic", "interval", "null",
-            "effect", "effect_interval", "p", "because", "claim", "n",
+            "name", "title", "gate", "decision", "outcome", "strength", "statistic", "interval",
+            "null", "effect", "effect_interval", "p", "because", "claim", "n",
         }  # fmt: skip
         assert verdict["decision"] in ("holds", "fails", "abstains")
         silent = verdict["outcome"] == "uninformative"
@@ -288,9 +288,10 @@ def test_two_runs_are_compared_or_a_table_of_both_is_named(name, tiny_run):
         assert document["table"]
         assert document["changes"] == []
         assert [row["first"] for row in document["verdicts"]] == [
-            verdict.decision for verdict in tiny_run(name).result.verdicts
+            verdict.outcome for verdict in tiny_run(name).result.verdicts
         ]
-        assert "No difference is significant" in _words(command("compare", folder, folder).stdout)
+        printed = _words(command("compare", folder, folder).stdout)
+        assert "No change is reported, because at least 8 prompts are needed" in printed
     else:
         assert compared.exit_code == 1
         (table,) = re.findall(r"tables/(\w+)\.csv", document["error"])

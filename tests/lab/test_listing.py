@@ -1,5 +1,6 @@
 """Runs below a folder, opened and compared from Python."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -93,8 +94,10 @@ def test_compare_takes_folders_and_results():
         comparison = fs.compare(*pair)
         assert isinstance(comparison, fs.Comparison)
         assert "paired by prompt" in str(comparison)
-        assert "no difference outside its interval" in str(comparison)
-        assert "no difference outside its interval" in comparison._repr_html_()
+        nothing = "No difference is significant (95 % simultaneous over 66 comparisons)."
+        assert nothing in str(comparison)
+        assert nothing in comparison._repr_html_()
+        assert "read more prompts" in comparison.next_step
     with pytest.raises(InvalidInputError, match="only runs of the same instrument"):
         fs.compare(folder, OLD / "heads")
 
@@ -108,9 +111,10 @@ def test_comparison_shows_changes_and_verdicts_that_both_runs_have(runs):
     run.write_verdicts([replace(first, decision=other, outcome=other), *others[:-1]])
     comparison = fs.compare(OLD / "audit", run.folder)
     text, html = str(comparison), comparison._repr_html_()
-    assert f"{first.name}: {first.decision} → {other}" in text
+    assert re.search(rf"{first.name}: {first.outcome}( \(.*\))? → {other}", text)
     assert others[-1].name not in text
     assert "entropy  depth 0.5" in text
     assert "difference 1 [" in text
+    assert "entropy changed at depths 0.0–1.0 (95 % simultaneous over 66 comparisons)" in text
     assert "<td>entropy</td>" in html
     assert f"<td>{other}</td>" in html

@@ -318,7 +318,9 @@ def compare(
 ) -> None:
     """Show what changed from the run FIRST to the run SECOND, with intervals.
 
-    Differences are taken within prompts when both runs read the same texts.
+    Differences are taken within prompts when both runs read the same texts. A change is reported
+    only if its interval, which covers all statistics and depths at once, leaves zero out; each run
+    needs 8 prompts for that.
     """
 
     def command() -> _Outcome:

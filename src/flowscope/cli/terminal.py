@@ -103,22 +103,29 @@ def print_claims(document: Mapping[str, Any], console: Console) -> None:
 
 
 def print_comparison(comparison: "Comparison", console: Console) -> None:
-    """Print what changed from one run to another."""
+    """Print what changed from one run to another, and what to do next."""
+    from flowscope.lab.display.compare import verdict_words
+    from flowscope.lab.result import plain_rows
     from flowscope.records.verdict_text import verdict_label
 
-    console.print(comparison.title)
-    document, verdicts = comparison.to_json(), comparison.changed_verdicts
+    console.print(comparison.title, highlight=False)
+    for sentence in comparison.summary:
+        console.print(escape(sentence), highlight=False)
+    document = comparison.to_json()
     table = _plain_table()
-    for name in ("statistic", "depth", "first", "second", "difference", "interval"):
+    for name in ("statistic", "depth", "first", "second", "difference", "simultaneous"):
         table.add_column(name, justify="left" if name == "statistic" else "right", no_wrap=True)
     for row in document["changes"]:
         numbers = (f"{row[name]:.3g}" for name in ("first", "second", "difference"))
-        interval = f"{row['low']:.2g} … {row['high']:.2g}"
+        interval = f"{row['joint_low']:.2g} … {row['joint_high']:.2g}"
         table.add_row(row["statistic"], f"{row['depth']:.1f}", *numbers, interval)
-    console.print(table if table.row_count else "No difference is significant.")
-    for row in verdicts.to_dict("records"):
-        label = verdict_label(str(row["name"]), str(row["title"]))
-        console.print(f"{label}: {row['first'].upper()} → {row['second'].upper()}")
+    if table.row_count:
+        console.print(table)
+    for row in plain_rows(comparison.changed_verdicts):
+        label = verdict_label(row["name"], row["title"])
+        sides = (verdict_words(row, side) for side in ("first", "second"))
+        console.print(escape(f"{label}: {' → '.join(sides)}"), highlight=False)
+    console.print(f"Next: {escape(comparison.next_step)}", highlight=False)
 
 
 def print_runs(runs: "Sequence[RunSummary]", folder: Path, console: Console) -> None:

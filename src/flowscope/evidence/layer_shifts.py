@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["ShiftedCorrelations", "shifted_correlations"]
+__all__ = ["FEWEST_LAYERS", "ShiftedCorrelations", "mirrored_shifts", "shifted_correlations"]
+
+FEWEST_LAYERS = 10
+"""Layers below which no p-value of mirrored shifts can reach 0.05."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +78,25 @@ def shifted_correlations(
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise InvalidInputError("a series has a layer without a number: leave that layer out.")
     layers = x.shape[-1]
-    circle = np.concatenate([y, y[..., ::-1]], axis=-1)
-    places = (np.arange(layers) + np.arange(2 * layers)[:, None]) % (2 * layers)
-    null = _correlations(x, circle[..., places])
+    null = _correlations(x, y[..., mirrored_shifts(layers)])
     p = float(np.mean(np.abs(null) >= abs(null[0]) * (1 - 1e-12)))
     return ShiftedCorrelations(value=float(null[0]), null=null, p=p)
+
+
+def mirrored_shifts(layers: int) -> Int[NDArray[np.int64], "shifts layers"]:
+    """Which layer stands at each place under each of the 2 L shifts; the first is no shift.
+
+    For statistics other than a correlation: take the statistic under each row.
+
+    Examples
+    --------
+    >>> mirrored_shifts(3).tolist()
+    [[0, 1, 2], [1, 2, 2], [2, 2, 1], [2, 1, 0], [1, 0, 0], [0, 0, 1]]
+    """
+    circle = np.r_[np.arange(layers), np.arange(layers)[::-1]]
+    places = (np.arange(layers) + np.arange(2 * layers)[:, None]) % (2 * layers)
+    shifts: NDArray[np.int64] = circle[places]
+    return shifts
 
 
 def _correlations(x: NDArray[np.float64], windows: NDArray[np.float64]) -> NDArray[np.float64]:

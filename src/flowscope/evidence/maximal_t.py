@@ -25,7 +25,7 @@ from flowscope.evidence.bootstrap import Counts, resampled_counts
 from flowscope.evidence.means import RESAMPLES, mean_over_prompts, studentised_draws
 from flowscope.records import Interval, Unavailable
 
-__all__ = ["Simultaneous", "simultaneous"]
+__all__ = ["Simultaneous", "joint_interval", "largest_of", "simultaneous"]
 
 _ENUMERATED = 10
 """Units up to which every pattern of signs is taken."""
@@ -115,11 +115,13 @@ def simultaneous(
         maxima, null_maxima = _flipped(residuals, sizes, signs), _flipped(sums, sizes, signs)
         how = f"{len(signs)} patterns of signs"
     else:
-        maxima = _largest(studentised_draws(residuals, sizes, counts.astype(np.float64)))
+        maxima = largest_of(studentised_draws(residuals, sizes, counts.astype(np.float64)))
         null_maxima, how = np.r_[np.inf, maxima], f"{RESAMPLES} resamples"
     p = np.mean(null_maxima >= np.abs(t)[:, None] * (1 - 1e-9), axis=1)
     method = f"maximal t over {units} units and {x.shape[1]} columns, {how}"
-    joint = _joint(means, error, np.quantile(maxima, level, method="higher"), pointwise, method)
+    joint = joint_interval(
+        means, error, np.quantile(maxima, level, method="higher"), pointwise, method
+    )
     return Simultaneous(
         means + null, _moved(pointwise, null), _moved(joint, null), np.where(np.isnan(t), np.nan, p)
     )
@@ -167,24 +169,25 @@ def _flipped(
         spread = squares - n * means**2
         spread = np.where(spread > 1e-12 * squares, spread, 0.0)
         t = means / np.sqrt(spread / (n * (n - 1)))
-    return _largest(np.where((n >= 2) & (squares > 0), t, np.nan))
+    return largest_of(np.where((n >= 2) & (squares > 0), t, np.nan))
 
 
-def _largest(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+def largest_of(draws: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Largest absolute value over the columns of each draw; a column that is NaN counts as 0."""
     largest: NDArray[np.float64] = np.nan_to_num(np.abs(draws), nan=0.0, posinf=np.inf).max(
         axis=1, initial=0.0
     )
     return largest
 
 
-def _joint(
+def joint_interval(
     means: NDArray[np.float64],
     error: NDArray[np.float64],
     critical: float,
     pointwise: Interval | Unavailable,
     method: str,
 ) -> Interval | Unavailable:
-    """Joint intervals, nowhere inside the pointwise ones."""
+    """Joint intervals from a critical maximum, nowhere inside the pointwise ones."""
     if isinstance(pointwise, Unavailable):
         return pointwise
     reach = np.where(error > 0, critical * error, error)

@@ -21,7 +21,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.evidence.bootstrap import Estimate, resampled_counts
 from flowscope.records import Interval, Unavailable
 
-__all__ = ["RESAMPLES", "mean_over_prompts", "studentised_draws"]
+__all__ = ["RESAMPLES", "mean_over_prompts", "studentised_draws", "tails_of"]
 
 RESAMPLES = 999
 """Resamples of the bootstrap-t; 25 of 1,000 ranks lie in each tail at 95 %."""
@@ -97,7 +97,7 @@ def _union(
         mean_size = sizes.sum(0) / units
         error = np.sqrt((residuals**2).sum(0) / (units * (units - 1.0))) / mean_size
         student = stdtrit(np.maximum(units - 1, 1), (1 + level) / 2)
-        first, last = _tails(studentised_draws(residuals, sizes, weights), level)
+        first, last = tails_of(studentised_draws(residuals, sizes, weights), level)
         low = points - np.maximum(student, last) * error
         high = points - np.minimum(-student, first) * error
     absent = ~np.isfinite(points) | (units < 2)
@@ -126,7 +126,7 @@ def studentised_draws(
     return np.where(np.isfinite(draws), draws, np.nan)
 
 
-def _tails(
+def tails_of(
     draws: NDArray[np.float64], level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Order statistics of each column at both tails, of the draws that are numbers."""

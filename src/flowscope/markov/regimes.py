@@ -42,7 +42,7 @@ from flowscope.markov.stationary import stationary_distribution, wide_kernel, wi
 from flowscope.simplex.divergence import kl_divergence
 from flowscope.simplex.probability import ArrayLike, as_reals
 
-__all__ = ["judged", "regime", "steps_to_tell"]
+__all__ = ["UNDECIDED", "judged", "regime", "steps_to_tell"]
 
 Labels: TypeAlias = npt.NDArray[np.str_]
 

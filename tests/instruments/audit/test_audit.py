@@ -210,18 +210,54 @@ def test_progress_is_told_by_stage(tokenizer, tmp_path):
     assert {stage for stage, _, _ in told} == stages  # two short prompts: too few pairs to sweep
 
 
-def test_runs_compare_within_prompts(audit, tmp_path):
+def test_few_prompts_are_compared_but_no_change_is_reported(audit, tmp_path):
     from flowscope.instruments.audit.comparison import compared
 
-    same = compared(audit.run, audit.run)
+    hot = _hotter(tmp_path, TEXTS)
+    comparison = compared(audit.run, hot.run)
+    assert comparison.changes.empty
+    assert (comparison.table["low"] > 0).any(), "the pointwise intervals are still there"
+    words = " ".join(command("compare", audit.run.folder, hot.run.folder).stdout.split())
+    assert "at least 8 prompts are needed in each run; these have 3 and 3" in words
+    assert "Next: Run both again with at least 8 prompts" in words
+
+
+def test_runs_compare_within_prompts(tmp_path):
+    from flowscope.instruments.audit.comparison import compared
+
+    words = [text.split() for text in TEXTS]
+    texts = [" ".join(each[start:] + each[:start]) for each in words for start in (0, 2, 5, 8, 11)]
+    plain = fs.audit(texts=texts, out=tmp_path / "plain", **FEW)
+    same = compared(plain.run, plain.run)
     assert same.paired
     assert same.changes.empty
-    assert "paired by prompt" in command("compare", audit.run.folder, audit.run.folder).stdout
+    assert "paired by prompt" in command("compare", plain.run.folder, plain.run.folder).stdout
+    hot = _hotter(tmp_path, texts)
+    comparison = compared(plain.run, hot.run)
+    entropy = comparison.changes[comparison.changes["statistic"] == "entropy"]
+    assert (entropy["difference"] > 0).all()
+    assert (entropy["joint_low"] > 0).all()
+    assert len(entropy) >= 8
+    said = next(line for line in comparison.summary if line.startswith("entropy"))
+    assert "95 % simultaneous over 66 comparisons" in said
+    printed = " ".join(command("compare", plain.run.folder, hot.run.folder).stdout.split())
+    assert said in printed
+    assert "Next: Look at these depths in both reports" in printed
+
+
+FEW = {
+    "resamples": 20,
+    "controls": False,
+    "curvature_pairs": 0,
+    "evi_positions": 0,
+    "flow_positions": 0,
+    "tokens": 12,
+}
+
+
+def _hotter(folder, texts):
+    """An audit of the bundled model with flatter outputs: more entropy everywhere."""
     hot = fs.load(bundled_path(), dtype=torch.float32)
     with torch.no_grad():
-        hot.model.model.norm.weight.mul_(0.5)  # flatter outputs: more entropy everywhere
-    other = fs.audit(hot, TEXTS, out=tmp_path / "hot", resamples=20, batch=2, controls=False)
-    found = compared(audit.run, other.run)
-    entropy = found.changes[found.changes["statistic"] == "entropy"]
-    assert (entropy["difference"] > 0).all()
-    assert len(entropy) >= 8
+        hot.model.model.norm.weight.mul_(0.5)
+    return fs.audit(hot, texts, out=folder / "hot", **FEW)

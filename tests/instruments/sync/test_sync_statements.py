@@ -97,8 +97,8 @@ def assumptions(share):
 
 
 def modes(sign=1.0, count=12, status="ok"):
-    """One mode a layer; what is predicted comes true, or its opposite."""
-    steps = np.arange(count, dtype=float)
+    """One mode a layer, no trend; what is predicted comes true, or its opposite."""
+    steps = np.array([3, 9, 1, 7, 11, 0, 5, 10, 2, 8, 4, 6][:count], dtype=float)
     return pd.DataFrame(
         {"g": 0.0, "layer": np.arange(count) + 1, "mode": 1, "predicted": steps,
          "measured": 20 + sign * steps, "status": status, "because": ""}
@@ -360,3 +360,8 @@ def test_the_commitment_of_modes_follows_the_prediction(said):
     assert "5 of 5 modes" in table["measured"][item]
     none = modes(status="no transition")
     assert said(mode_commitment=none)["agrees"][item] == "cannot be told"
+    few = said(mode_commitment=modes(count=9))
+    assert few["agrees"][item] == "cannot be told", "9 layers have 18 shifts: p is at least 1/18"
+    assert "over 9 layers" in few["measured"][item]
+    trend = modes().sort_values("predicted", ignore_index=True).assign(layer=np.arange(12) + 1)
+    assert said(mode_commitment=trend)["agrees"][item] == "cannot be told"

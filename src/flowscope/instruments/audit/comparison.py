@@ -1,15 +1,26 @@
-"""Two audits side by side: what moved, paired by prompt where the prompts are the same."""
+"""Two audits side by side: what moved, paired by prompt where the prompts are the same.
+
+Six statistics at eleven depths are 66 comparisons, and they depend on one another. A difference
+counts as a change only if its *simultaneous* interval leaves zero out: two random halves of one run
+are then called different in no more than 5 % of all cases, not in most of them.
+"""
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence import (
+    MINIMUM_UNITS,
+    Simultaneous,
+    simultaneous,
+    simultaneous_difference,
+)
+from flowscope.evidence.intervals import bounds_of
 from flowscope.lab.display.compare import Comparison
-from flowscope.records import Interval, Run, Unavailable
+from flowscope.records import Interval, Run, Unavailable, Verdict
 
-__all__ = ["compared"]
+__all__ = ["compared", "prompts_at_depths"]
 
 _GRID = np.linspace(0.0, 1.0, 11)
 _STATISTICS = (
@@ -22,8 +33,8 @@ _STATISTICS = (
 )
 
 
-def compared(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -> Comparison:
-    """Compare two audits at ten depths; depth is relative, so models of other length compare.
+def compared(first: Run, second: Run, *, seed: int = 0) -> Comparison:
+    """Compare two audits at eleven depths; depth is relative, so models of other length compare.
 
     Raises
     ------
@@ -36,22 +47,31 @@ def compared(first: Run, second: Run, *, resamples: int = 1000, seed: int = 0) -
         raise InvalidInputError(
             f"{first.folder} and {second.folder} have no statistic in common to compare."
         )
-    paired = _texts(first) == _texts(second) and len(a[shared[0]]) == len(b[shared[0]])
-    rows = [
-        row
-        for name in shared
-        for row in _rows(
-            name, _at_grid(name, a[name]), _at_grid(name, b[name]), paired, resamples, seed
-        )
-    ]
-    decisions = [{v.name: v.decision for v in run.read_verdicts()} for run in (first, second)]
-    verdicts = pd.DataFrame(
-        [
-            {"name": n, "first": d, "second": decisions[1].get(n, "")}
-            for n, d in decisions[0].items()
-        ]
+    columns = [prompts_at_depths({name: run[name] for name in shared}) for run in (a, b)]
+    prompts = (len(columns[0]), len(columns[1]))
+    paired = _texts(first) == _texts(second) and prompts[0] == prompts[1]
+    if paired:
+        differences = simultaneous(columns[1] - columns[0], seed=seed)
+    else:
+        differences = simultaneous_difference(*columns, seed=seed)
+    return Comparison(
+        table=_table(shared, columns, differences, enough=min(prompts) >= MINIMUM_UNITS),
+        paired=paired,
+        verdicts=_verdicts(first, second),
+        prompts=prompts,
+        needed=MINIMUM_UNITS,
     )
-    return Comparison(table=pd.DataFrame(rows), paired=paired, verdicts=verdicts)
+
+
+def prompts_at_depths(statistics: dict[str, NDArray[np.generic]]) -> NDArray[np.float64]:
+    """One row per prompt: every statistic at eleven relative depths, one after the other.
+
+    Examples
+    --------
+    >>> prompts_at_depths({"entropy": np.array([[2.0, 1.0, 0.0]])})[0, [0, 5, 10]].tolist()
+    [2.0, 1.0, 0.0]
+    """
+    return np.concatenate([_at_grid(name, values) for name, values in statistics.items()], 1)
 
 
 def _texts(run: Run) -> str | None:
@@ -67,48 +87,62 @@ def _at_grid(name: str, values: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.stack([np.interp(_GRID, depth, row) for row in values.astype(np.float64)])
 
 
-def _rows(
-    name: str,
-    a: NDArray[np.float64],
-    b: NDArray[np.float64],
-    paired: bool,
-    resamples: int,
-    seed: int,
-) -> list[dict[str, object]]:
-    if paired:
-        counts = resampled_counts(len(a), resamples=resamples, seed=seed)
-        difference, interval = mean_over_prompts(b - a, np.ones_like(a), counts)
-    else:
-        difference, interval = _unpaired(a, b, resamples, seed)
-    low, high = (
-        (np.asarray(interval.low), np.asarray(interval.high))
-        if isinstance(interval, Interval)
-        else (np.full(len(_GRID), np.nan),) * 2
-    )
-    return [
+def _table(
+    names: list[str],
+    columns: list[NDArray[np.float64]],
+    differences: Simultaneous,
+    *,
+    enough: bool,
+) -> pd.DataFrame:
+    """One row per statistic and depth; nothing is changed where there are too few prompts."""
+    size = len(differences.points)
+    low, high = bounds_of(differences.pointwise, size)
+    joint_low, joint_high = bounds_of(differences.joint, size)
+    return pd.DataFrame(
         {
-            "statistic": name,
-            "depth": float(depth),
-            "first": float(a[:, i].mean()),
-            "second": float(b[:, i].mean()),
-            "difference": float(difference[i]),
-            "low": float(low[i]),
-            "high": float(high[i]),
-            "changed": bool(low[i] > 0 or high[i] < 0),
+            "statistic": np.repeat(names, len(_GRID)),
+            "depth": np.tile(_GRID, len(names)),
+            "first": _known_means(columns[0]),
+            "second": _known_means(columns[1]),
+            "difference": differences.points,
+            "low": low,
+            "high": high,
+            "joint_low": joint_low,
+            "joint_high": joint_high,
+            "p": differences.p,
+            "changed": enough & ((joint_low > 0) | (joint_high < 0)),
         }
-        for i, depth in enumerate(_GRID)
-    ]
+    )
 
 
-def _unpaired(
-    a: NDArray[np.float64], b: NDArray[np.float64], resamples: int, seed: int
-) -> tuple[NDArray[np.float64], Interval | Unavailable]:
-    if min(len(a), len(b)) < 2:
-        return b.mean(0) - a.mean(0), Unavailable("one prompt has no bootstrap interval")
-    draws = [
-        resampled_counts(len(x), resamples=resamples, seed=seed + i) @ x / len(x)
-        for i, x in enumerate((a, b))
-    ]
-    low, high = np.quantile(draws[1] - draws[0], [0.025, 0.975], axis=0)
-    method = f"percentile bootstrap over unpaired prompts, {resamples} resamples"
-    return b.mean(0) - a.mean(0), Interval(low=low, high=high, level=0.95, method=method)
+def _known_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    present = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(present, values, 0.0).sum(0) / present.sum(0), np.float64)
+
+
+def _verdicts(first: Run, second: Run) -> pd.DataFrame:
+    """Outcome, strength and effect of each verdict of the first run, beside those of the second."""
+    verdicts = {verdict.name: verdict for verdict in second.read_verdicts()}
+    return pd.DataFrame(
+        [
+            {"name": verdict.name}
+            | _fields("first", verdict)
+            | _fields("second", verdicts.get(verdict.name))
+            for verdict in first.read_verdicts()
+        ]
+    )
+
+
+def _fields(side: str, verdict: Verdict | None) -> dict[str, object]:
+    effect = interval = None
+    if verdict is not None:
+        effect = None if isinstance(verdict.effect, Unavailable) else float(verdict.effect)
+        interval = verdict.interval if isinstance(verdict.interval, Interval) else None
+    return {
+        side: verdict.outcome if verdict else "",
+        f"{side}_strength": verdict.strength if verdict else "",
+        f"{side}_effect": np.nan if effect is None else effect,
+        f"{side}_low": np.nan if interval is None else float(interval.low),
+        f"{side}_high": np.nan if interval is None else float(interval.high),
+    }

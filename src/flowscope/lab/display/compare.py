@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -15,9 +15,7 @@ from flowscope.lab.registry import instrument_of
 from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Run
 
-__all__ = ["Comparison", "compare"]
-
-_NO_CHANGE = "no difference outside its interval"
+__all__ = ["Comparison", "compare", "verdict_words"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,26 +25,43 @@ class Comparison:
     Attributes
     ----------
     table
-        statistic, depth (ℓ/L), first, second, difference, low, high, changed.
+        statistic, depth (ℓ/L), first, second, difference; low and high of the difference by itself,
+        joint_low and joint_high of all differences together, p corrected for all of them, changed.
+        A difference is a change if its joint interval leaves zero out.
     paired
         Whether both runs read the same prompts, so that differences are taken within prompts.
     verdicts
-        name, first, second, title: the decisions of both.
+        name, title and, for each run, outcome (first, second), strength, effect and its interval.
+    prompts
+        How many prompts each run read.
+    needed
+        Prompts of each run below which no change is reported.
     """
 
     table: pd.DataFrame
     paired: bool
     verdicts: pd.DataFrame
+    prompts: tuple[int, int]
+    needed: int
 
     @property
     def changes(self) -> pd.DataFrame:
-        """Rows whose interval excludes zero."""
+        """Rows whose simultaneous interval excludes zero."""
         return self.table[self.table["changed"]]
+
+    @property
+    def comparisons(self) -> int:
+        """How many differences were taken, which the simultaneous intervals cover together."""
+        return int(self.table["difference"].notna().sum())
 
     def to_json(self) -> dict[str, Any]:
         """Document of plain values."""
         return {
             "paired": self.paired,
+            "prompts": list(self.prompts),
+            "comparisons": self.comparisons,
+            "summary": self.summary,
+            "next": self.next_step,
             "table": plain_rows(self.table),
             "changes": plain_rows(self.changes),
             "verdicts": plain_rows(self.verdicts),
@@ -54,7 +69,7 @@ class Comparison:
 
     @property
     def changed_verdicts(self) -> pd.DataFrame:
-        """Verdicts that both runs have and that differ."""
+        """Verdicts that both runs have and whose outcomes differ."""
         first, second = self.verdicts["first"], self.verdicts["second"]
         return self.verdicts[(first != second) & (first != "") & (second != "")]
 
@@ -62,28 +77,111 @@ class Comparison:
     def title(self) -> str:
         """What the differences are and how they are taken."""
         how = "paired by prompt" if self.paired else "unpaired: the texts differ"
-        return f"second − first, {how}; 95 % intervals"
+        return (
+            f"second − first, {how}; 95 % intervals, simultaneous over {self.comparisons} "
+            "comparisons"
+        )
+
+    @property
+    def summary(self) -> list[str]:
+        """A sentence for each statistic that changed, or one that says that none did."""
+        if min(self.prompts) < self.needed:
+            return [
+                f"No change is reported, because at least {self.needed} prompts are needed in each "
+                f"run; these have {self.prompts[0]} and {self.prompts[1]}."
+            ]
+        over = f"95 % simultaneous over {self.comparisons} comparisons"
+        changes = [
+            f"{name} changed at {_depths(self.table[self.table['statistic'] == name])} ({over}); "
+            f"{_largest_change(rows)}."
+            for name, rows in self.changes.groupby("statistic", sort=False)
+        ]
+        return changes or [f"No difference is significant ({over})."]
+
+    @property
+    def next_step(self) -> str:
+        """What to do with this comparison."""
+        if min(self.prompts) < self.needed:
+            return f"Run both again with at least {self.needed} prompts (--prompts)."
+        if len(self.changes):
+            return (
+                "Look at these depths in both reports (flowscope report RUN), and compare two runs "
+                "on other texts to see whether the change stays."
+            )
+        pairs = "" if self.paired else "give both runs the same texts, or "
+        return (
+            f"To see smaller differences, {pairs}read more prompts: four times as many make the "
+            "intervals half as wide."
+        )
 
     def __str__(self) -> str:
         lines = [
             f"{row['statistic']}  depth {row['depth']:.1f}  {row['first']:.3g} → "
             f"{row['second']:.3g}  difference {row['difference']:.3g} "
-            f"[{row['low']:.2g}, {row['high']:.2g}]"
+            f"[{row['joint_low']:.2g}, {row['joint_high']:.2g}]"
             for row in plain_rows(self.changes)
         ]
         verdicts = [
-            f"{row['name']}: {row['first']} → {row['second']}"
+            f"{row['name']}: {verdict_words(row, 'first')} → {verdict_words(row, 'second')}"
             for row in plain_rows(self.changed_verdicts)
         ]
-        return "\n".join([self.title, *(lines or [_NO_CHANGE]), *verdicts])
+        paragraphs = [self.title, *self.summary, *lines, *verdicts, f"Next: {self.next_step}"]
+        return "\n".join(paragraphs)
 
     def _repr_html_(self) -> str:
         changes = self.changes.drop(columns="changed")
-        table = (
-            changes.to_html(index=False, escape=True) if len(changes) else f"<p>{_NO_CHANGE}</p>"
-        )
+        table = changes.to_html(index=False, escape=True) if len(changes) else ""
+        sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.summary)
         verdicts = self.verdicts.to_html(index=False, escape=True)
-        return f"<p>{escape(self.title)}</p>{table}{verdicts}"
+        after = f"<p>Next: {escape(self.next_step)}</p>"
+        return f"<p>{escape(self.title)}</p><ul>{sentences}</ul>{table}{verdicts}{after}"
+
+
+def verdict_words(row: Mapping[str, Any], side: str) -> str:
+    """Outcome of one run with its strength and the interval of its effect, where there are any.
+
+    Examples
+    --------
+    >>> row = {"first": "holds", "first_strength": "weak", "first_effect": 0.0625,
+    ...        "first_low": 0.03, "first_high": 0.1}
+    >>> verdict_words(row, "first")
+    'holds (weak, effect 0.0625 [0.03, 0.1])'
+    """
+    effect, low, high = (row[f"{side}_{name}"] for name in ("effect", "low", "high"))
+    numbers = [] if effect is None else [f"effect {effect:.3g}"]
+    if numbers and low is not None and high is not None:
+        numbers = [f"{numbers[0]} [{low:.2g}, {high:.2g}]"]
+    inside = ", ".join([word for word in (row[f"{side}_strength"],) if word] + numbers)
+    return f"{row[side]} ({inside})" if inside else str(row[side])
+
+
+def _depths(rows: pd.DataFrame) -> str:
+    """Depths of one statistic that changed; neighbours are written as a range.
+
+    Examples
+    --------
+    >>> depths = [0.0, 0.1, 0.2, 0.3, 0.4]
+    >>> _depths(pd.DataFrame({"depth": depths, "changed": [True, False, True, True, True]}))
+    'depths 0.0, 0.2–0.4'
+    """
+    depths, changed = list(rows["depth"]), list(rows["changed"])
+    ranges: list[list[float]] = []
+    for place, (depth, here) in enumerate(zip(depths, changed, strict=True)):
+        if here and place and changed[place - 1]:
+            ranges[-1][1] = depth
+        elif here:
+            ranges.append([depth, depth])
+    words = [f"{a:.1f}" if a == b else f"{a:.1f}–{b:.1f}" for a, b in ranges]
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"depth{'' if single else 's'} {', '.join(words)}"
+
+
+def _largest_change(rows: pd.DataFrame) -> str:
+    """The change of one statistic that is furthest from chance, in words."""
+    reach = (rows["joint_high"] - rows["joint_low"]) / 2
+    clearest = (rows["difference"].abs() / reach.where(reach > 0, 1e-300)).to_numpy().argmax()
+    row = rows.iloc[int(clearest)]
+    return f"clearest at depth {row['depth']:.1f}, from {row['first']:.3g} to {row['second']:.3g}"
 
 
 def compare(first: str | Path | Result, second: str | Path | Result) -> Comparison:

@@ -40,15 +40,26 @@ _CURVATURE = Table(
         Column(
             "effect",
             "κ less κ with keys permuted, mean over the pairs of a prompt, then over prompts; "
-            "above 0 the head brings points closer than rows that merely overlap as much",
+            "above 0 the head brings points closer than rows that merely overlap as much; "
+            "earlier versions lack it and the next five columns",
             beside=INTERVAL,
+            optional=True,
         ),
-        Column("joint_low", "lower end of intervals of `effect` that cover all heads at 95 %"),
-        Column("joint_high", "upper end of intervals of `effect` that cover all heads at 95 %"),
+        Column(
+            "joint_low",
+            "lower end of intervals of `effect` that cover all heads together at 95 %",
+            optional=True,
+        ),
+        Column(
+            "joint_high",
+            "upper end of intervals of `effect` that cover all heads together at 95 %",
+            optional=True,
+        ),
         Column(
             "overlap_correlation",
             "rank correlation over pairs of W₁ and the total variation distance of two rows; "
             "near 1 the curvature says nothing but how far rows overlap",
+            optional=True,
         ),
         Column("random_weights", TWIN),
         Column("pairs", "pairs of rows that could be compared"),

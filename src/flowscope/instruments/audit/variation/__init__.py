@@ -112,6 +112,7 @@ _GATE = Table(
         Column("random_weights", "relative variation for the model with random weights"),
         Column("decision", "holds (interval at most the threshold), fails (above it) or abstains"),
     ),
+    optional=True,
 )
 
 

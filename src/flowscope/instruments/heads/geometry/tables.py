@@ -12,12 +12,17 @@ from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.heads.geometry.production import Reference
 from flowscope.instruments.heads.geometry.reading import HeadReading
 from flowscope.markov import QUANTITIES, judged, steps_to_tell
+from flowscope.markov.regimes import UNDECIDED
 from flowscope.records import Interval, Unavailable
 
 __all__ = ["geometry_table", "production_arrays", "reference_table", "with_weight_ratios"]
 
 
 _NO_CURRENT = "a causal chain conditioned on survival moves one way only, so that it has no label"
+_NO_INTERVAL = (
+    "a label needs an interval, and one prompt has none. Give at least 2 prompts; 8 or more make "
+    "the interval short enough to decide most heads"
+)
 
 
 def geometry_table(
@@ -66,24 +71,32 @@ def geometry_table(
 def _labelled(
     table: pd.DataFrame, because: dict[int, str], chain: str, level: float
 ) -> pd.DataFrame:
+    """The table with the label of each head, and why it has none.
+
+    A label is a statement about the interval of the entropy production, so a head without an
+    interval (one prompt) is undecided, whatever its number is. Two prompts have an interval, and a
+    wide one: the interval itself says how little they tell, so that no minimum of prompts is asked
+    for here, as it is for verdicts.
+    """
     table["label"], table["steps_to_tell"] = "refused", np.nan
-    known = table["entropy_production"].notna()
-    if known.any():
-        own = table[known]
-        ends = [
-            own[f"entropy_production_{end}"].fillna(own["entropy_production"]).to_numpy()
-            for end in ("low", "high")
-        ]
+    measured = table["entropy_production"].notna()
+    bounds = table[["entropy_production_low", "entropy_production_high"]]
+    bounded = measured & bounds.notna().all(axis=1)
+    table.loc[measured, "label"] = UNDECIDED
+    if measured.any():
+        production = table.loc[measured, "entropy_production"].to_numpy()
+        table.loc[measured, "steps_to_tell"] = steps_to_tell(production, level).numpy()
+    if bounded.any():
+        low, high = bounds[bounded].to_numpy().T
         steps = float(table["steps"].iloc[0])
-        table.loc[known, "label"] = judged(*ends, steps=steps, level=level)
-        production = own["entropy_production"].to_numpy()
-        table.loc[known, "steps_to_tell"] = steps_to_tell(production, level).numpy()
+        table.loc[bounded, "label"] = judged(low, high, steps=steps, level=level)
     silent = ~np.isfinite(table["displacement"].to_numpy())
     reasons = [because.get(int(layer) - 1, "") for layer in table["layer"]]
     refused = _NO_CURRENT if chain == "quasi-stationary" else ""
+    unbounded = (measured & ~bounded).to_numpy()
     table["because"] = [
-        (reason or "no number was measured") if mute else refused
-        for reason, mute in zip(reasons, silent, strict=True)
+        (reason or "no number was measured") if mute else (_NO_INTERVAL if open_ended else refused)
+        for reason, mute, open_ended in zip(reasons, silent, unbounded, strict=True)
     ]
     table["status"] = np.where(silent, "abstained", "ok")
     return table

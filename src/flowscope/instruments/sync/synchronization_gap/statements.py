@@ -11,6 +11,7 @@ import math
 
 import pandas as pd
 
+from flowscope.evidence import FEWEST_LAYERS
 from flowscope.instruments.sync.commitment import ORDER
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.synchronization_gap.ranks import (
@@ -366,7 +367,7 @@ class _Reading:
         says = "a mode commits when its gain crosses 1"
         rule = (
             "rank correlation of predicted and measured steps at g = 0, p ≤ .05 when layers are "
-            "permuted whole"
+            f"shifted along the depth in their order, which needs {FEWEST_LAYERS} layers"
         )
         rows = self._modes
         if rows.empty:
@@ -386,7 +387,7 @@ class _Reading:
         return Statement(
             item="commitment of modes", where="eq 51, theory §7", says=says, rule=rule,
             measured=f"rank correlation {correlation:.2f} over {len(both)} of {len(rows)} modes "
-            f"(p = {p:.2g})",
+            f"(p = {p:.2g} over {rows['layer'].nunique()} layers)",
             agrees=agrees, by_chance=chance_of(),
         )  # fmt: skip
 
