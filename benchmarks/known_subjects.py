@@ -26,6 +26,7 @@ from flowscope.instruments.audit.locking import LOCKING
 from flowscope.instruments.audit.locking.judge import judge_locking
 from flowscope.instruments.audit.locking.tables import slope_tables, with_bound
 from flowscope.instruments.audit.paths import Paths
+from flowscope.instruments.audit.rotation.judge import judge_rotation, judge_transport
 from flowscope.instruments.audit.variation.cross_fit import gate_table, joined_segments
 from flowscope.instruments.audit.variation.judge import SegmentEvidence, judge_gate, stretches
 from flowscope.probes import Arrays, drawn_donors
@@ -136,6 +137,24 @@ def planted_attention(seed: int, *, kind: str) -> Iterator[Verdict]:
     yield contraction_verdict(attention_arrays(kind, seed))
 
 
+def planted_field(seed: int, *, field: Callable[[int], rotation_panel.Field]) -> Iterator[Verdict]:
+    """Both claims of P4 on samples of a field, every sample a unit."""
+    points, velocities = field(seed)
+    readings = [rotation_panel.read((points, velocities), seed)]
+    yield judge_transport(readings, units=len(points), seed=seed)
+    yield judge_rotation(readings, units=len(points), seed=seed)
+
+
+FIELDS: Mapping[str, Callable[[int], rotation_panel.Field]] = {
+    "linear rotation of .05": partial(rotation_panel.linear, n=5000, share=0.05),
+    "linear rotation of .8": partial(rotation_panel.quiet_linear, n=2000, share=0.8),
+    "linear gradient": partial(rotation_panel.quiet_linear, n=2000, share=0.0),
+    "log-sum-exp gradient, n = 2000": partial(rotation_panel.log_sum_exp, n=2000),
+    "log-sum-exp gradient, n = 5000": partial(rotation_panel.log_sum_exp, n=5000),
+    "rough rotation in 2-D": partial(rotation_panel.rough_plane, n=5000, smooth=False),
+    "rough rotation in 8-D": partial(rotation_panel.rough_many, n=5000),
+}
+
 SUBJECTS: Mapping[str, Maker] = {
     "planted flow": partial(planted_paths, speed=1, drift=1),
     "planted flow, steady": partial(planted_paths, speed=1, drift=1, steady=True),
@@ -151,6 +170,7 @@ SUBJECTS: Mapping[str, Maker] = {
     "locking δ^.1, V = 50": partial(planted_steps, outcomes=50, exponent=0.1),
     "locking δ^.1, V = 1000": partial(planted_steps, outcomes=1000, exponent=0.1),
     "unlocking δ^-.1, V = 50": partial(planted_steps, outcomes=50, exponent=-0.1),
+    **{name: partial(planted_field, field=field) for name, field in FIELDS.items()},
     **{f"{kind} attention": partial(planted_attention, kind=kind) for kind in ATTENTION},
 }
 
