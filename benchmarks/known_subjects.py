@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from benchmarks import forecast_panel, locking_slope
+from benchmarks import forecast_panel, locking_slope, rotation_panel
 from benchmarks.known_attention import ATTENTION, attention_arrays, contraction_verdict
 from flowscope.evidence import not_measured
 from flowscope.instruments.audit.adequacy import ADEQUACY
