@@ -36,6 +36,10 @@ class Bytes:
         """Token numbers of a text."""
         return {"input_ids": list(text.encode())}
 
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of some tokens."""
+        return bytes(tokens).decode(errors="replace")
+
 
 def audited(loaded: Loaded, texts: Sequence[str], *, tokens: int, seed: int = 0) -> list[Verdict]:
     """Verdicts of an audit of a model on some texts."""
