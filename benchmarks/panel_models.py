@@ -37,8 +37,8 @@ class Bytes:
         return {"input_ids": list(text.encode())}
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of some tokens."""
-        return bytes(tokens).decode(errors="replace")
+        """Text of some tokens; control characters by their number, which tables can hold."""
+        return "".join(chr(t) if 31 < t < 127 else f"<{t}>" for t in tokens)
 
 
 def audited(loaded: Loaded, texts: Sequence[str], *, tokens: int, seed: int = 0) -> list[Verdict]:
