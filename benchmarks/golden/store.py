@@ -67,7 +67,6 @@ SMALL: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
             "flow_rank": 16,
             "rotation_rank": 3,
             "rotation_layers": 3,
-            "rotation_resamples": 100,
         },
     ),
 }

@@ -54,7 +54,7 @@ def place(tmp_path):
     [
         ("flowscope ", {*instrument_names(), "runs", "report", "doctor"}),
         ("flowscope audit --o", {"--out", "--only", "--open"}),
-        ("flowscope audit --only P", {"P0", "P1", "P2", "P3", "P4"}),
+        ("flowscope audit --only P", {"P0", "P1", "P2", "P3", "P4", "P4r"}),
         ("flowscope audit --only P0,rot", {"P0,rotation"}),
         ("flowscope reproduce ", set(studies())),
         ("flowscope report ", {"out/heads-model", "out/image-model"}),

@@ -14,7 +14,7 @@ from flowscope.lab.registry import studies
 READING = [
     "audit.resamples=10", "audit.controls=false", "audit.curvature_pairs=0",
     "audit.evi_positions=0", "audit.flow_rank=8", "audit.rotation_rank=3",
-    "audit.rotation_layers=1", "audit.rotation_resamples=30", "audit.flow_close=2",
+    "audit.rotation_layers=1", "audit.flow_close=2",
     "refined_prompts=6", "refined_positions=4", "refined_rank=4", "refinements=[1,2,4]",
 ]  # fmt: skip
 REPLICAS = [

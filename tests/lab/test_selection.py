@@ -117,7 +117,7 @@ def calls(tmp_path_factory):
         "draws": 39, "kept": 3,
     }  # fmt: skip
     return {
-        "audit": lambda **more: fs.audit(**reading, flow_rank=8, rotation_resamples=30, **more),
+        "audit": lambda **more: fs.audit(**reading, flow_rank=8, **more),
         "heads": lambda **more: fs.heads(**reading, flux=(0.5,), temperatures=(), **more),
         "sync": lambda **more: fs.sync(str(denoiser), **sync, **more),
         "image": lambda **more: fs.image("mixture", **image, **more),

@@ -24,7 +24,7 @@ ARGUMENTS = [
     "--disable-sync",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PLOTS = 23
+PLOTS = 24
 
 
 def _missing(reason):

@@ -359,9 +359,9 @@ def verdicts(abstained):
     if abstained:
         reason = "no segment passed the gate (smallest relative variation 0.41, threshold 0.15)"
         rest = [
-            verdict(f"P{k}: a claim that needs a segment", Measurement.abstained("none", reason),
+            verdict(f"{name}: a claim that needs a segment", Measurement.abstained("none", reason),
                     Unavailable("not measured"), "abstains", reason)
-            for k in range(1, 5)
+            for name in ("P1", "P2", "P3", "P4", "P4r")
         ]  # fmt: skip
         above = "relative variation 0.41 is above the threshold 0.15 in the only segment"
         return [verdict(gate, number(size, 0.41, 0.03), null, "fails", above, 2.05), *rest]
@@ -378,7 +378,10 @@ def verdicts(abstained):
                 "a layer moves a nearly decided output less far", 0.2),
         verdict("P3: attention contracts neighbouring rows", Measurement.abstained("κ", curved),
                 Unavailable("not measured"), "abstains", curved),
-        verdict("P4: the motion is transport rather than rotation", number("R_norm", 0.18, 0.05),
-                number("R_norm of a gradient field", 0.002, 0.004), "holds",
-                "R_norm 0.18 over 9 central layers; less than half of the motion turns", 0.178),
+        verdict("P4: most of the motion is transport, not rotation",
+                number("1 − G/E, the most that may rotate", 0.31, 0.05), number("one half", 0.5, 0.0),
+                "holds", "at most 31 % of the motion rotates over 9 central layers", 0.19),
+        verdict("P4r: part of the motion is a rotation", number("R_norm", 0.18, 0.05),
+                number("R_norm of nine log-sum-exp gradients", 0.02, 0.004), "holds",
+                "R_norm 0.18 over 9 central layers; gradients read 0.02", 0.16),
     ]  # fmt: skip

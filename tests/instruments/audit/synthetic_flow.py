@@ -146,12 +146,16 @@ def rotation_table(rng, text):
     layer = layer[layer != 13]
     share = np.clip(0.18 + 0.07 * rng.standard_normal(len(layer)), 0.02, 0.6)
     frame = pd.DataFrame({"layer": layer, "normalised": share, "low": share - 0.08,
-                          "high": share + 0.1, "interval_method": "bca"})  # fmt: skip
-    frame["energy"], frame["energy_low"], frame["energy_high"] = share * 40, share * 30, share * 50
-    frame["total"], frame["p_value"] = 40.0, np.where(share > 0.15, 0.01, 0.4)
-    frame["gradient_control"] = 0.01 * rng.standard_normal(len(layer))
-    frame["planted_control"], frame["planted_share"] = share + 0.06, 0.05
-    frame["epsilon"], frame["ridge"], frame["functions"], frame["tokens"] = 1e-4, 0.1, 45, 2048
+                          "high": share + 0.1})  # fmt: skip
+    frame["control"], frame["control_least"], frame["control_most"] = 0.02, 0.005, 0.04
+    frame["margin"], frame["total"], frame["energy"] = 0.02, 40.0, share * 28
+    shares = {"represented": 0.7, "rotation_share": share * 0.7, "gradient_share": 0.65 - share / 2}
+    for name, values in shares.items():
+        frame[name], frame[f"{name}_low"], frame[f"{name}_high"] = (
+            values, values - 0.05, values + 0.05)  # fmt: skip
+    frame["p_value"], frame["p_adjusted"] = 0.01, np.where(share > 0.15, 0.02, 0.4)
+    frame["coordinates"], frame["degree"], frame["functions"], frame["potentials"] = 8, 2, 45, 368
+    frame["tokens"], frame["prompts"] = 2048, 32
     frame["status"], frame["because"] = "ok", ""
     frame.loc[1, "because"] = text
     frame.loc[4, ["normalised", "low", "high"]] = np.nan

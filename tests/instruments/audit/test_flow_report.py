@@ -244,21 +244,29 @@ def test_few_free_layers_are_said_in_words(source, free, said):
 def test_rotation_is_filled_where_it_is_detected_and_abstained_layers_are_left_out(source):
     table = source.tables["rotation"]
     ok = table[table["status"] == "ok"]
-    gradient, planted, share = rotation_figures.rotation(source)["data"]
+    controls, mean, share, _, least, most = rotation_figures.rotation(source)["data"]
     np.testing.assert_allclose(share["y"], ok["normalised"])
     np.testing.assert_allclose(share["x"], ok["layer"])
-    np.testing.assert_allclose(gradient["y"], ok["gradient_control"])
-    np.testing.assert_allclose(planted["y"], ok["planted_control"])
-    up = np.add(share["y"], share["error_y"]["array"])
-    down = np.subtract(share["y"], share["error_y"]["arrayminus"])
-    np.testing.assert_allclose([up, down], [ok["high"], ok["low"]])
+    np.testing.assert_allclose(mean["y"], ok["control"])
+    assert (min(controls["y"]), max(controls["y"])) == (0.005, 0.04)
+    np.testing.assert_allclose(least["y"], ok["rotation_share"])
+    np.testing.assert_allclose(most["y"], 1 - ok["gradient_share"])
+    for trace, high, low in (
+        (share, ok["high"], ok["low"]),
+        (least, ok["rotation_share_high"], ok["rotation_share_low"]),
+        (most, 1 - ok["gradient_share_low"], 1 - ok["gradient_share_high"]),
+    ):
+        np.testing.assert_allclose(np.add(trace["y"], trace["error_y"]["array"]), high)
+        np.testing.assert_allclose(np.subtract(trace["y"], trace["error_y"]["arrayminus"]), low)
+    assert {trace["yaxis"] for trace in (least, most)} == {"y2"}
     filled = [colour == theme.BLUE for colour in share["marker"]["color"]]
-    assert filled == list(ok["p_value"] < 0.05)
+    assert filled == list(ok["p_adjusted"] <= 0.05)
     assert 0 < sum(filled) < len(filled)
     text = rotation_section(source)
     assert f"in {sum(filled)} of {len(ok)} layers" in text
     assert "1 layer abstained" in text
-    assert "intervals: 95 %, BCa" in text
+    assert "represent 70" in text
+    assert "t over prompts" in text
 
 
 def test_rotation_that_nowhere_could_be_read_says_why(source):

@@ -2,20 +2,16 @@
 
 import pytest
 import torch
-from tests.instruments.audit.synthetic_paths import WIDTH, flow_paths
-from tests.instruments.audit.test_adequacy import segment
 from tests.instruments.prompts import TEXTS
 
 import flowscope as fs
-from flowscope.instruments.audit.config import AuditConfig
-from flowscope.instruments.audit.rotation.measure import RotationStage, central_layers
 from flowscope.models.prompts import packaged_texts
 from flowscope.nets import bundled_path
 
 SMALL = {
     "prompts": 16, "tokens": 48, "resamples": 20, "controls": False, "curvature_pairs": 0,
     "evi_positions": 0, "flow_rank": 16, "flow_close": 2, "rotation_rank": 4, "rotation_layers": 2,
-    "rotation_resamples": 50, "batch": 4,
+    "batch": 4,
 }  # fmt: skip
 FLOW = {"adequacy", "adequacy_clouds", "drifts", "overlay", "budget", "depth_loss", "rotation"}
 
@@ -81,51 +77,6 @@ def test_no_positions_leave_both_out(tmp_path):
     audit = fs.audit(texts=TEXTS, out=tmp_path / "run", **{**SMALL, "flow_positions": 0})
     assert not FLOW & set(audit.run.tables())
     assert "flow_positions is 0" in {v.name: v.because for v in audit.verdicts}["P1"]
-
-
-def test_the_middle_layers_of_passing_segments_are_read():
-    found = central_layers([segment(1, 4), segment(7, 12)], 12, 4)
-    assert found == [4, 7, 8, 9]
-    assert central_layers([segment(2, 3)], 12, 10) == [2, 3]
-
-
-def _stage(paths, rank):
-    tables = {}
-    config = AuditConfig(
-        rotation_rank=rank, rotation_layers=2, rotation_resamples=100, rotation_degree=1
-    )
-    stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
-    return stage.verdict(paths, [segment()]), tables
-
-
-def test_a_rotating_flow_fails_and_a_contracting_one_holds():
-    turn = torch.zeros(WIDTH, WIDTH)
-    turn[0, 1], turn[1, 0], turn[2, 3], turn[3, 2] = 3.0, -3.0, 3.0, -3.0
-    turning, _ = _stage(flow_paths(turn, noise=0.02), WIDTH)
-    assert turning.decision == "fails"
-    still, tables = _stage(flow_paths(-torch.eye(WIDTH), noise=0.02), WIDTH)
-    assert still.decision == "holds"
-    assert float(still.statistic.numbers()) < 0.05
-    row = tables["rotation"].iloc[0]
-    assert abs(row["gradient_control"]) < 0.02
-    assert abs(row["planted_control"] - row["planted_share"]) < 0.03
-
-
-def test_too_few_tokens_for_the_degree_are_read_in_a_lower_one_and_said_to_be():
-    tables = {}
-    config = AuditConfig(rotation_rank=WIDTH, rotation_layers=1, rotation_resamples=50)
-    stage = RotationStage(config=config, put=tables.__setitem__, progress=lambda *told: None)
-    few = flow_paths(-torch.eye(WIDTH), noise=0.02)
-    verdict = stage.verdict(few, [segment()])
-    assert tables["rotation"]["degree"].tolist() == [1]
-    assert "fields of degree 1 only" in verdict.because
-
-
-def test_states_that_span_less_than_asked_are_read_in_what_they_span():
-    paths = flow_paths(torch.eye(WIDTH))
-    paths.hidden[..., 2:] = 0.0
-    verdict, _ = _stage(paths, 4)
-    assert verdict.decision == "holds", "two coordinates are left, and read as two"
 
 
 def rows_of(model, tokens):

@@ -42,7 +42,8 @@ def run(tmp_path):
             verdict("P1", number("skill", 0.1, 0.05, 0.15)),
             verdict("P2", number("rho", 0.6, 0.5, 0.7)),
             verdict("P3", number("kappa", 0.4, 0.3, 0.5)),
-            verdict("P4", number("R_norm", 0.2, 0.1, 0.3)),
+            verdict("P4", number("1 − G/E", 0.9, 0.8, 0.95)),
+            verdict("P4r", number("R_norm", 0.2, 0.1, 0.3)),
         ]
     )
     made.write_measurements(

@@ -12,8 +12,8 @@ __all__ = ["AuditConfig"]
 class AuditConfig(ReadingConfig):
     """Show layer by layer how a model reaches its output: where it decides, which layers matter.
 
-    Writes a run folder with tables, the verdicts Smoothness, Forecast, Locking, Contraction and
-    Low rotation, and report.html. To resume an interrupted run, start it again.
+    Writes a run folder with tables, the verdicts Smoothness, Forecast, Locking, Contraction,
+    Transport and Rotation, and report.html. To resume an interrupted run, start it again.
     """
 
     threshold: float = setting(
@@ -51,12 +51,3 @@ class AuditConfig(ReadingConfig):
     )
     rotation_rank: int = setting(8, "Principal coordinates in which P4 measures rotation", ge=2)
     rotation_layers: int = setting(10, "Central layers in which P4 measures rotation", ge=1)
-    rotation_degree: int = setting(
-        2,
-        "Degree of the polynomial fields of P4; rotation in finer patterns is not seen",
-        ge=1,
-        le=3,
-    )
-    rotation_resamples: int = setting(
-        1000, "Resamples of the prompts behind the intervals of P4", ge=20
-    )

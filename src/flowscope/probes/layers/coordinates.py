@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.gram import centred_gram, principal_axes
+from flowscope.flows.gram import centred_gram, principal_axes, quadratic_variation_gram
 from flowscope.records import Unavailable
 from flowscope.tap import LinearOutput, Tail
 
@@ -112,6 +112,20 @@ class LogitReadout:
             route="gram",
             _reduce=lambda h: output.states(h.to(self.device)).double() @ found.reduction + offset,
         )
+
+    def squared_steps(
+        self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]
+    ) -> Float[Tensor, "n"]:
+        """Squared length of the step of the centred logits between states, in float64 on the CPU.
+
+        It counts the whole step: what lies inside some coordinates, and what lies outside.
+        """
+        output = self._output
+        if not isinstance(output, Unavailable):
+            x = [output.states(rows.to(self.device)).double() for rows in (before, after)]
+            return quadratic_variation_gram(x[1] - x[0], self._gram).cpu()
+        pairs = zip(self._pieces(before), self._pieces(after), strict=True)
+        return torch.cat([(b - a).double().square().sum(-1).cpu() for a, b in pairs])
 
     @cached_property
     def _output(self) -> LinearOutput | Unavailable:

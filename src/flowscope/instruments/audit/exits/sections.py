@@ -5,7 +5,7 @@ import math
 from flowscope.instruments.audit.adequacy import ADEQUACY
 from flowscope.instruments.audit.exits import figures
 from flowscope.instruments.audit.keys import tokens_behind
-from flowscope.instruments.audit.rotation import ROTATION
+from flowscope.instruments.audit.rotation import TRANSPORT
 from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
 from flowscope.report.source import Source, column
@@ -57,6 +57,6 @@ FIGURES: dict[str, Figure] = {
             ("rule vacuous", "free up to here"),
         ),
         table="depth_loss",
-        verdicts=(ADEQUACY.name, ROTATION.name),
+        verdicts=(ADEQUACY.name, TRANSPORT.name),
     ),
 }  # fmt: skip

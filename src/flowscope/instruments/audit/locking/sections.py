@@ -1,7 +1,7 @@
 """The section on locking."""
 
 from flowscope.instruments.audit.locking import LOCKING, figures
-from flowscope.report.figure_html import shown
+from flowscope.report.figure_html import part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import percent
 from flowscope.report.source import Source, column, words
@@ -50,7 +50,15 @@ def locking_section(source: Source) -> str:
         + "<h3>Against the steps of other tokens</h3>"
         + shown(source, "locking_slope", FIGURES["locking_slope"])
         + numbers(source, "locking_slopes")
+        + _prompt_numbers(source)
     )
+
+
+@part()
+def _prompt_numbers(source: Source) -> str:
+    """The part of every prompt in the slope, closed; what the verdict is judged by."""
+    source.table("locking_prompts", "pseudo_value")
+    return numbers(source, "locking_prompts")
 
 
 FIGURES: dict[str, Figure] = {

@@ -1,49 +1,76 @@
-r"""The rotation stage of an audit: how much of the motion at each central layer is rotation.
+r"""The rotation stage of an audit: how much of the motion at each central layer turns.
 
 At a layer, the points are the states of the sampled tokens before it in $r$ principal coordinates
-of the logits, the velocities their differences across it per unit of depth. The diffusion is the
-covariance of the velocities around their own fit, per layer. Prompts are the unit of halves and
-resamples; layers share their resamples, so that the mean over layers has an interval of its own.
-Fields are polynomials of a stated degree: how much of the rotation is in linear fields alone stands
-beside, since the share depends on how fine a pattern one looks for.
+of the logits, the velocities their differences across it per unit of depth. Energies are squared
+lengths of centred logits; that of the whole step counts what lies outside the coordinates. Prompts
+are the unit of halves, signs and intervals, and a prompt that repeats another is left out. Layers
+share their halves and signs, so that a mean or a maximum over layers knows how they depend.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import not_measured
-from flowscope.evidence.joint_intervals import mean_interval
-from flowscope.flows.hodge import PLANTED, ControlledRotation, controlled_rotation
-from flowscope.instruments.audit.config import AuditConfig
+from flowscope.flows.hodge import RotationReading, rotation_presence, rotation_reading
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.reading import depth_of, path_probes, paths_of
-from flowscope.instruments.audit.rotation import ROTATION
-from flowscope.instruments.audit.rotation.judge import judge_rotation
+from flowscope.instruments.audit.rotation import TABLES
+from flowscope.instruments.audit.rotation.stored import stored
 from flowscope.instruments.audit.subject import AuditBench
+from flowscope.instruments.audit.units import distinct_prompts
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
+from flowscope.instruments.audit.variation.tables import prompt_medians
 from flowscope.lab.claim import Abstention
-from flowscope.records import Measurement, Unavailable, Verdict
+from flowscope.probes import LogitCoordinates
+from flowscope.records import Unavailable
 
-__all__ = ["RotationStage", "central_layers", "measure", "probes"]
+__all__ = ["LayerRotation", "central_layers", "layer_rotations", "measure", "probes", "tables"]
 
 probes = path_probes
 
-_LEVEL = 0.05
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LayerRotation:
+    """A layer and its reading, or why it has none.
+
+    ``coordinates``, ``tokens`` and ``prompts`` are those that the layer was read in.
+    """
+
+    layer: int
+    reading: RotationReading | Unavailable
+    coordinates: int
+    tokens: int
+    prompts: int
 
 
 def measure(bench: AuditBench) -> None:
-    """Write how much of the motion rotates at the central layers."""
+    """Write how much of the motion rotates at the central layers, beside gradient controls."""
     paths = paths_of(bench)
     if isinstance(paths, Unavailable):
         raise Abstention(paths.reason)
-    stage = RotationStage(config=bench.config, put=bench.put, progress=bench.progress)
-    bench.decide(stage.verdict(paths, depth_of(bench).passing))
+    depth, config = depth_of(bench), bench.config
+    wanted = central_layers(depth.passing, paths.layers, config.rotation_layers)
+    counter = bench.counter("rotation", len(wanted))
+    layers = layer_rotations(
+        paths,
+        depth.passing,
+        wanted,
+        distinct=distinct_prompts(prompt_medians(depth.reading.depth)),
+        rank=config.rotation_rank,
+        seed=config.seed,
+        advance=counter.advance,
+    )
+    table, arrays = tables(layers)
+    bench.put("rotation", table)
+    if arrays:
+        bench.put_arrays("rotation", arrays)
 
 
 def central_layers(passing: Sequence[SegmentEvidence], layers: int, count: int) -> list[int]:
@@ -53,122 +80,138 @@ def central_layers(passing: Sequence[SegmentEvidence], layers: int, count: int) 
     return sorted(sorted(inside, key=lambda layer: (abs(layer - middle), layer))[:count])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Layer(ControlledRotation):
-    """One layer read: the model, and its two controls."""
+def layer_rotations(
+    paths: Paths,
+    passing: Sequence[SegmentEvidence],
+    wanted: Sequence[int],
+    *,
+    distinct: NDArray[np.int64],
+    rank: int,
+    seed: int,
+    advance: Callable[[], None] = lambda: None,
+) -> list[LayerRotation]:
+    """Read the rotation at every wanted layer.
 
-    layer: int
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RotationStage:
-    """Reads the rotation at central layers: settings, sink of tables, callback of progress."""
-
-    config: AuditConfig
-    put: Callable[[str, pd.DataFrame], None]
-    progress: Callable[[str, int, int], None]
-
-    def verdict(self, paths: Paths, passing: Sequence[SegmentEvidence]) -> Verdict:
-        """Rotation at every central layer, its controls, and the verdict."""
-        wanted = central_layers(passing, paths.layers, self.config.rotation_layers)
-        read, reasons = [], []
-        self.progress("rotation", 0, len(wanted))
-        for done, layer in enumerate(wanted):
-            try:
-                y, v = self._step(paths, passing, layer)
-                read.append(self._layer(layer, paths.layers, y, v, torch.from_numpy(paths.prompt)))
-            except InvalidInputError as error:
-                reasons.append(f"layer {layer} could not be measured: {error}")
-            self.progress("rotation", done + 1, len(wanted))
-        self._write(read)
-        ok = [one for one in read if one.found.status == "ok"]
-        reasons += [
-            f"layer {o.layer} could not be measured: {o.found.because}"
-            for o in read
-            if o.found.status != "ok"
-        ]
-        if not ok:
-            return not_measured(ROTATION, reasons[0])
-        return self._judged(ok, int(paths.prompt.max()) + 1)
-
-    def _step(
-        self, paths: Paths, passing: Sequence[SegmentEvidence], layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """Points and velocities of a layer, in the coordinates of its segment."""
+    Parameters
+    ----------
+    paths
+        Sampled tokens.
+    passing
+        Segments that passed the gate; the coordinates of a layer are those of its segment.
+    wanted
+        Layers, each in a passing segment.
+    distinct
+        Numbers of the prompts that repeat no other one.
+    rank
+        How many coordinates.
+    seed
+        Of halves, signs, centres and waves; the layers share it.
+    advance
+        Called after every layer.
+    """
+    rows = np.isin(paths.prompt, distinct)
+    groups = torch.from_numpy(np.unique(paths.prompt[rows], return_inverse=True)[1])
+    hidden = paths.hidden[torch.from_numpy(rows)]
+    axes: dict[int, LogitCoordinates] = {}
+    made = []
+    for layer in wanted:
         segment = next(s for s in passing if s.first <= layer <= s.last)
-        hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
-        with torch.no_grad():
-            axes = paths.readout.coordinates(hidden.flatten(0, 1), self.config.rotation_rank)
-            y = axes.reduced(paths.hidden[:, layer - 1 : layer + 1])
-        return y[:, 0], (y[:, 1] - y[:, 0]) * paths.layers
+        coordinates = 0
+        reading: RotationReading | Unavailable
+        try:
+            if segment.first not in axes:
+                states = hidden[:, segment.first - 1 : segment.last + 1].flatten(0, 1)
+                axes[segment.first] = _axes(paths, states, rank)
+            y, v, energy = _step(paths, axes[segment.first], hidden[:, layer - 1 : layer + 1])
+            coordinates = y.shape[1]
+            reading = rotation_reading(y, v, groups=groups, seed=seed, total_energy=energy)
+        except InvalidInputError as error:
+            reading = Unavailable(str(error))
+        made.append(
+            LayerRotation(
+                layer=layer,
+                reading=reading,
+                coordinates=coordinates,
+                tokens=len(groups),
+                prompts=len(groups.unique()),
+            )
+        )
+        advance()
+    return made
 
-    def _layer(self, layer: int, layers: int, y: Tensor, v: Tensor, groups: Tensor) -> _Layer:
-        read = controlled_rotation(
-            y,
-            v,
-            groups=groups,
-            diffusion="estimate",
-            degree=self.config.rotation_degree,
-            draws=self.config.rotation_resamples,
-            seed=self.config.seed,  # layers share their halves and resamples
-            step=1 / layers,
-        )
-        return _Layer(layer=layer, **vars(read))
 
-    def _write(self, read: Sequence[_Layer]) -> None:
-        rows = [
-            {
-                "layer": one.layer,
-                "normalised": one.found.normalised,
-                "low": one.found.interval.low,
-                "high": one.found.interval.high,
-                "interval_method": one.found.interval.method,
-                "energy": one.found.energy,
-                "energy_low": one.found.energy_interval.low,
-                "energy_high": one.found.energy_interval.high,
-                "total": one.found.total,
-                "p_value": one.found.p_value,
-                "degree": one.found.degree,
-                "linear": one.linear,
-                "gradient_control": one.gradient,
-                "planted_control": one.planted,
-                "planted_share": PLANTED,
-                "epsilon": one.found.extrapolation[-1].epsilon if one.found.extrapolation else 0.0,
-                "ridge": one.found.ridge,
-                "functions": one.found.regressors,
-                "tokens": one.found.n,
-                "status": one.found.status,
-                "because": one.found.because,
-            }
-            for one in read
-        ]
-        if rows:
-            self.put("rotation", pd.DataFrame(rows))
+def tables(layers: Sequence[LayerRotation]) -> tuple[pd.DataFrame, dict[str, NDArray[Any]]]:
+    """The table ``rotation`` and the arrays that its judge reads; no arrays where no layer spoke.
 
-    def _judged(self, read: Sequence[_Layer], prompts: int) -> Verdict:
-        known = {"unit": "1", "n": prompts, "dtype": "float64", "seed": self.config.seed}
-        estimator = f"mean over {len(read)} layers, cross-fitted between halves of the prompts"
-        lowest = min(one.found.degree for one in read)
-        asked = lowest == self.config.rotation_degree
-        share = Measurement(
-            name="R_norm" if asked else f"R_norm (too few tokens: fields of degree {lowest} only)",
-            values=np.asarray(np.mean([one.found.normalised for one in read])),
-            estimator=estimator,
-            interval=mean_interval([one.found for one in read], "prompts"),
-            **known,  # type: ignore[arg-type]
-        )
-        null = Measurement(
-            name="R_norm of a gradient field",
-            values=np.asarray(np.mean([one.gradient for one in read])),
-            estimator=estimator,
-            **known,  # type: ignore[arg-type]
-        )
-        return judge_rotation(
-            share,
-            null,
-            claim=ROTATION,
-            layers=len(read),
-            detected=sum(one.found.p_value < _LEVEL for one in read),
-            planted=PLANTED,
-            seen=float(np.mean([one.planted for one in read])),
-        )
+    Parameters
+    ----------
+    layers
+        What was read.
+    """
+    pairs = [(one.layer, one.reading) for one in layers]
+    ok = [(layer, read) for layer, read in pairs if not isinstance(read, Unavailable)]
+    adjusted: dict[int, float] = {}
+    if ok:
+        there = rotation_presence([read for _, read in ok])
+        numbers = zip(there.used, there.layer_p, strict=True)
+        adjusted = {ok[k][0]: p for k, p in numbers}
+    rows = [
+        {
+            "layer": one.layer,
+            "coordinates": one.coordinates,
+            "tokens": one.tokens,
+            "prompts": one.prompts,
+            **_numbers(one.reading, adjusted.get(one.layer, np.nan)),
+        }
+        for one in layers
+    ]
+    table = pd.DataFrame(rows, columns=list(TABLES["rotation"].schema))
+    arrays = stored([layer for layer, _ in ok], [read for _, read in ok]) if ok else {}
+    return table, arrays
+
+
+@torch.no_grad()
+def _axes(paths: Paths, states: Tensor, rank: int) -> LogitCoordinates:
+    """Principal coordinates of the logits of a segment."""
+    return paths.readout.coordinates(states, rank)
+
+
+@torch.no_grad()
+def _step(paths: Paths, axes: LogitCoordinates, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Points, velocities and energies of whole steps; ``ends`` are the states before and after."""
+    y = axes.reduced(ends)
+    v = (y[:, 1] - y[:, 0]) * paths.layers
+    whole = paths.readout.squared_steps(ends[:, 0], ends[:, 1]) * paths.layers**2
+    # Where the coordinates span all logits, rounding may leave the part larger than the whole.
+    return y[:, 0], v, torch.maximum(whole, v.square().sum(1))
+
+
+def _numbers(reading: RotationReading | Unavailable, adjusted: float) -> dict[str, Any]:
+    if isinstance(reading, Unavailable):
+        return {"status": "abstained", "because": reading.reason}
+    shares = {
+        "represented": reading.represented,
+        "rotation_share": reading.rotation,
+        "gradient_share": reading.gradient,
+    }
+    made: dict[str, Any] = {
+        "normalised": reading.normalised.value,
+        "low": reading.normalised.low,
+        "high": reading.normalised.high,
+        "control": reading.control,
+        "control_least": min(reading.controls),
+        "control_most": max(reading.controls),
+        "margin": reading.margin,
+        "energy": reading.rotation.value * reading.energy,
+        "total": reading.energy,
+        "p_value": rotation_presence([reading]).p,
+        "p_adjusted": adjusted,
+        "degree": reading.degree,
+        "functions": reading.regressors,
+        "potentials": reading.potentials,
+        "status": "ok",
+        "because": "",
+    }
+    for name, share in shares.items():
+        made |= {name: share.value, f"{name}_low": share.low, f"{name}_high": share.high}
+    return made

@@ -1,27 +1,28 @@
 """The section on rotation."""
 
-import math
-
 from flowscope.instruments.audit.keys import SHADES, tokens_behind
-from flowscope.instruments.audit.rotation import ROTATION, figures
+from flowscope.instruments.audit.rotation import ROTATION, TRANSPORT, figures
 from flowscope.report.figure_html import part, shown
 from flowscope.report.listings import numbers
-from flowscope.report.numerals import count, numeral
-from flowscope.report.rotation import CONTROLS, detected
-from flowscope.report.source import Source, column, words
+from flowscope.report.numerals import count, percent
+from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 
 __all__ = ["FIGURES", "rotation_section"]
 
+_VERDICTS = (TRANSPORT.name, ROTATION.name)
 
-@part(table="rotation", verdicts=(ROTATION.name,))
+
+@part(table="rotation", verdicts=_VERDICTS)
 def rotation_section(source: Source) -> str:
     """The share of the motion that turns, or why it is not known."""
     figures.rotation_rows(source)  # raises where rotation was measured at no layer
     return (
         "<p>Motion down a slope can be written as the gradient of one function, a potential; "
-        "motion around a centre cannot. R_norm is the share of the predictable motion that no "
-        "potential explains.</p>"
+        "motion around a centre cannot. Fitted gradients and fields represent a part of the "
+        "motion; the rest is noise, or finer than they can show. R_norm is the share of the "
+        "represented part that no potential explains. Of all motion, at least what is seen to "
+        "rotate does, and at most what is not seen to be a gradient.</p>"
         + shown(source, "rotation", FIGURES["rotation"])
         + numbers(source, "rotation")
     )
@@ -29,20 +30,20 @@ def rotation_section(source: Source) -> str:
 
 def _rotation_caption(source: Source) -> str:
     frame = figures.rotation_rows(source)
-    significant, silent = detected(frame), len(source.tables["rotation"]) - len(frame)
-    named = (word for word in words(frame, "interval_method") if word)
-    methods = ", ".join(dict.fromkeys("BCa" if word == "bca" else word for word in named))
-    planted = [v for v in column(frame, "planted_share") if math.isfinite(v)]
-    share = f" (a share of {numeral(planted[0])})" if planted else ""
+    filled, silent = figures.detected(frame), len(source.tables["rotation"]) - len(frame)
+    seen = column(frame, "represented")
     return (
-        "R_norm of the central layers: 0 is pure transport, 1 pure rotation, and the verdict asks "
-        "on which side of one half their mean lies. Filled dots: rotation is detected "
-        f"(p < .05), in {sum(significant)} of {count(len(significant), 'layer')}. Two checks of "
-        "the method: the diamond, a gradient field, should lie near 0, and the triangle, the same "
-        f"field with rotation planted in it{share}, near that share. "
+        "Above: R_norm of the central layers, 0 for a pure gradient and 1 for a pure rotation. "
+        "Green: nine gradient fields on the same states, with the energy and the noise of the "
+        "motion; whatever they show is an error of the method, and only what lies above counts as "
+        "rotation. Filled dots: more rotation than in gradients (p at most .05, adjusted for all "
+        f"layers), in {sum(filled)} of {count(len(filled), 'layer')}. Below: the share of all "
+        "motion that rotates lies between the blue dot and the orange triangle; the claim asks on "
+        "which side of one half. Fitted gradients and fields represent "
+        f"{percent(min(seen))} to {percent(max(seen))} of the motion, by layer. "
         f"{count(silent, 'layer')} abstained. "
-        f"{tokens_behind(source, 'rotation')}{source.units(ROTATION.name)}; intervals: 95 %, "
-        f"{methods or 'method not recorded'}, resampling prompts."
+        f"{tokens_behind(source, 'rotation')}{source.units(TRANSPORT.name)}; intervals: 95 %, "
+        "t over prompts."
     )
 
 
@@ -52,14 +53,14 @@ FIGURES: dict[str, Figure] = {
         draw=figures.rotation,
         caption=_rotation_caption,
         key=(
-            ("disc", "share that rotates; rotation detected"),
-            ("hollow blue", "not detected"),
-            ("diamond open", CONTROLS["gradient_control"][0]),
-            ("triangle", CONTROLS["planted_control"][0]),
+            ("disc", "R_norm, more than gradients; below, least share that rotates"),
+            ("hollow blue", "R_norm, not more than gradients"),
+            ("rule green", "nine gradients: mean, and their range as a band"),
+            ("triangle", "largest share that may rotate"),
             ("rule half", "one half"),
             *SHADES,
         ),
         table="rotation",
-        verdicts=(ROTATION.name,),
+        verdicts=_VERDICTS,
     ),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pandas as pd
 from flowscope.instruments.audit.adequacy import ADEQUACY
 from flowscope.instruments.audit.contraction import CONTRACTION
 from flowscope.instruments.audit.locking import LOCKING
-from flowscope.instruments.audit.rotation import ROTATION
+from flowscope.instruments.audit.rotation import ROTATION, TRANSPORT
 from flowscope.instruments.audit.variation import VARIATION
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
@@ -172,13 +172,13 @@ class _Reading:
         rule = f"R itself is not comparable between coordinates; R_norm below {_NEGLIGIBLE:g}"
         says = "mean R̂ over 10 central layers 1.096e-7 (3.5e-8 … 2.2e-7): bridge-aligned"
         if verdict.statistic.status != "ok" or table is None:
-            return not_compared(f"{ROTATION.name} rotation", "8.2", says, rule)
-        energy = float(table["energy"].mean())
+            return not_compared(f"{TRANSPORT.name} rotation", "8.2", says, rule)
+        energy, layers = float(table["energy"].mean()), int(table["energy"].notna().sum())
         told = side_of(-high, -low, above=-_NEGLIGIBLE)
         return Statement(
-            item=f"{ROTATION.name} rotation", where="8.2", says=says, agrees=told, rule=rule,
+            item=f"{TRANSPORT.name} rotation", where="8.2", says=says, agrees=told, rule=rule,
             by_chance=chance_of(),
-            measured=f"mean R̂ {energy:.3g} over {len(table)} layers; R_norm {value:.2f} "
+            measured=f"mean R̂ {energy:.3g} over {layers} layers; R_norm {value:.2f} "
             f"({low:.2f} … {high:.2f})",
         )  # fmt: skip
 
@@ -187,7 +187,7 @@ class _Reading:
         rule = "relative HJB residual no more than twice that of a Gaussian bridge as noisy"
         table = self._table("bridge")
         if table is None:
-            return not_compared(f"{ROTATION.name} bridge", "Thm 7.1, 7.2", says, rule)
+            return not_compared(f"{TRANSPORT.name} bridge", "Thm 7.1, 7.2", says, rule)
         by = table.set_index("data")
         own, control = (float(str(by.loc[name, "relative"])) for name in ("model", "bridge"))
         sound = set(by["status"]) == {"ok"} and set(by["score_status"]) == {"ok"}
@@ -195,7 +195,8 @@ class _Reading:
         if not sound or control > 0.5:
             told = "cannot be told"
         return Statement(
-            item=f"{ROTATION.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule, agrees=told,
+            item=f"{TRANSPORT.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule,
+            agrees=told,
             measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
             f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
         )  # fmt: skip
