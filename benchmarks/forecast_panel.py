@@ -29,9 +29,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.machine import described
+from flowscope.evidence.verdicts import ends
 from flowscope.flows import segments_of
 from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
-from flowscope.instruments.audit.adequacy.rule import decision_of, forecast_effect
+from flowscope.instruments.audit.adequacy.judge import judge_forecast
+from flowscope.instruments.audit.adequacy.rule import forecast_effect, integrated
 from flowscope.instruments.audit.paths import Paths, sampled_paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.models.loading import Loaded, load
@@ -212,25 +214,30 @@ def segments(paths: Paths, *, gate: bool) -> tuple[list[SegmentEvidence], str]:
 
 def reading(paths: Paths, *, seed: int, gate: bool) -> dict[str, object]:
     """The verdict on one subject and what it rests on."""
-    start = time.perf_counter()
+    start = time.process_time()
     parts, words = segments(paths, gate=gate)
     made = [cross_forecasts(paths, part, rank=RANK, seed=seed) for part in parts]
     forecasts = [part for part in made if not isinstance(part, Unavailable)]
     if not forecasts:
         reasons = [part.reason for part in made if isinstance(part, Unavailable)]
         return {"outcome": "abstains", "because": "; ".join(reasons) or "no segment", "gate": words}
-    effect = forecast_effect(skill_table(forecasts))
+    table = integrated(skill_table(forecasts))
+    effect, verdict = forecast_effect(table, seed=seed), judge_forecast(table, seed=seed)
+    if isinstance(effect, Unavailable) or isinstance(effect.interval, Unavailable):
+        return {"outcome": verdict.outcome, "because": verdict.because, "gate": words}
     return {
-        "outcome": decision_of(effect),
+        "outcome": verdict.outcome,
+        "because": verdict.because,
         "effect": round(effect.effect, 4),
-        "interval": [round(effect.low, 4), round(effect.high, 4)],
+        "interval": [round(end, 4) for end in ends(effect.interval)],
+        "reference": effect.reference,
         "room": round(effect.room, 4),
         "share": round(effect.share, 4),
-        "strength": effect.strength,
+        "strength": verdict.strength,
         "skills": {name: round(value, 4) for name, value in effect.skills.items()},
         "drifts": [part.chosen for part in forecasts],
         "gate": words,
-        "seconds": round(time.perf_counter() - start, 1),
+        "cpu_seconds": round(time.process_time() - start, 1),
     }
 
 

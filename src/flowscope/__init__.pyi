@@ -73,6 +73,7 @@ class _AuditTables(Tables):
     evi: DataFrame
     depth_loss: DataFrame
     adequacy: DataFrame
+    adequacy_skill: DataFrame
     adequacy_clouds: DataFrame
     drifts: DataFrame
     overlay: DataFrame
@@ -152,13 +153,11 @@ def audit(
     evi_positions: int = 4,
     evi_top: int = 8,
     flow_positions: int = 32,
-    flow_close: int = 4,
+    flow_close: int = 12,
     flow_rank: int = 64,
     drift_features: Literal["plain", "rich"] = "plain",
     rotation_rank: int = 8,
     rotation_layers: int = 10,
-    rotation_degree: int = 2,
-    rotation_resamples: int = 1000,
 ) -> Audit: ...
 def heads(
     source: Any = None,

@@ -19,7 +19,13 @@ from flowscope.report.parts.symbols import explained
 
 VOID = {"meta", "input", "br", "img", "link", "hr"}
 EVERY = (*PAGE.tables, *PAGE.study_tables)
-JOINT = ("adequacy_clouds", "drifts", "overlay", "budget")  # one sentence of P1 for all of them
+JOINT = (
+    "adequacy_skill",
+    "adequacy_clouds",
+    "drifts",
+    "overlay",
+    "budget",
+)  # one sentence of P1 for all of them
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

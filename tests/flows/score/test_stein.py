@@ -26,13 +26,46 @@ def cloud(n=4000, seed=0):
     return x, gaussian_score(x, m, root @ root.T)
 
 
-def test_the_true_score_passes_at_the_stated_level():
-    """40 draws, family-wise level .001 and no tolerance: a failure has probability .04."""
-    for seed in range(40):
-        x, s = cloud(1000, seed)
-        found = stein_identities(s, x, tolerance=0.0)
-        assert found.status == "ok", found.because
-        assert found.largest_z < found.critical
+def clustered(groups, seed, size=8):
+    """Points of a mixture in dependent groups, with their exact scores."""
+    w, m = torch.tensor([0.3, 0.7]), torch.tensor([[2.0, 0.0], [-1.0, 1.0]])
+    C = torch.stack([torch.eye(2) * 0.25, torch.tensor([[1.0, 0.5], [0.5, 1.0]])])
+    k = torch.multinomial(w, groups, replacement=True, generator=source(seed))
+    k = k.repeat_interleave(size)
+    shared = torch.randn(groups, 2, generator=source(seed + 10_000)).repeat_interleave(size, 0)
+    noise = (shared + torch.randn(len(k), 2, generator=source(seed + 20_000))) / 2**0.5
+    x = m[k] + (torch.linalg.cholesky(C)[k] @ noise[..., None])[..., 0]
+    return mixture_score(x, w, m, C), x, torch.arange(groups).repeat_interleave(size)
+
+
+@pytest.mark.parametrize("groups", [8, 16, 64])
+def test_the_true_score_is_called_wrong_at_the_stated_level(groups):
+    """100 draws at 5 %, no tolerance: above 12 with probability .001; without groups, most are."""
+    wrong = ignored = 0
+    for seed in range(100):
+        s, x, owner = clustered(groups, seed)
+        wrong += stein_identities(s, x, groups=owner, tolerance=0.0).outcome == "wrong"
+        ignored += stein_identities(s, x, tolerance=0.0).outcome == "wrong"
+    assert wrong <= 12
+    assert ignored >= 40
+
+
+def test_wrong_and_too_few_points_are_kept_apart():
+    s, x, owner = clustered(1024, 0)
+    wrong = stein_identities(1.2 * s, x, groups=owner, tolerance=0.0)
+    assert (wrong.outcome, wrong.status) == ("wrong", "abstained")
+    assert wrong.because.startswith("wrong: E[s_")
+    true = stein_identities(s, x, groups=owner)
+    assert (true.outcome, true.because) == ("ok", "")
+    assert true.detectable < 0.3
+    s, x, owner = clustered(16, 0)
+    few = stein_identities(1.2 * s, x, groups=owner)
+    assert few.outcome == "too few points"
+    assert few.detectable > 0.5
+    assert "These 16 groups show violations above" in few.because
+    fewest = stein_identities(0 * s[:48], x[:48], groups=owner[:48])
+    assert fewest.outcome == "too few points", "6 groups decide nothing"
+    assert "at least 8 groups are needed" in fewest.because
 
 
 def test_the_true_score_of_a_mixture_passes():

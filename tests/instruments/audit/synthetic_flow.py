@@ -15,6 +15,7 @@ def flow_tables(layers, hostile):
     text = HOSTILE if hostile else "the state left every bound"
     return {
         "adequacy": adequacy_table(rng),
+        "adequacy_skill": skill_table(),
         "adequacy_clouds": cloud_table(rng),
         "drifts": drift_table(rng, text),
         "overlay": overlay_table(rng),
@@ -37,10 +38,11 @@ def adequacy_table(rng):
     rows = []
     for first, last in SEGMENTS:
         for horizon in ("one layer", "onward"):
-            names = ["flow", *KINDS, "persistence", "floor", "line"]
+            names = ["flow", *KINDS, "mean", "scaled", "persistence", "floor", "line"]
             for name in names[: -1 if horizon == "one layer" else None]:
                 share = {"flow": 0.72, "ridge": 0.72, "neighbours": 0.86, "perceptron": 0.78,
-                         "persistence": 1.0, "floor": 0.31, "line": 0.55}[name]  # fmt: skip
+                         "mean": 0.94, "scaled": 0.9, "persistence": 1.0, "floor": 0.31,
+                         "line": 0.55}[name]  # fmt: skip
                 for k in range(last - first + 1):
                     moved = 0.16 if horizon == "one layer" else 0.62 * (1 - np.exp(-(k + 1) / 4))
                     tv = share * moved * np.exp(0.04 * rng.standard_normal())
@@ -60,6 +62,18 @@ def adequacy_table(rng):
                             "tokens": TOKENS,
                         }
                     )
+    return pd.DataFrame(rows)
+
+
+def skill_table():
+    shares = {"still": 1.0, "mean_drift": 0.94, "scaled_drift": 0.9, "flow": 0.72, "floor": 0.31,
+              "flow_half": 0.78, "flow_shuffled": 0.74}  # fmt: skip
+    rows = [
+        {"first_layer": first, "last_layer": last, "prompt": prompt, "tokens": 16}
+        | {name: share * (40 + prompt) for name, share in shares.items()}
+        for first, last in SEGMENTS
+        for prompt in range(32)
+    ]
     return pd.DataFrame(rows)
 
 

@@ -13,7 +13,7 @@ from tests.instruments.audit.synthetic import HOSTILE, LAYERS, verdicts, write_r
 from tests.instruments.audit.synthetic_flow import FREE, KINDS, SEGMENTS, TOKENS
 
 from flowscope.instruments.audit.adequacy import figures as flow_figures
-from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills
+from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills, skill_sums
 from flowscope.instruments.audit.adequacy.sections import flow_section
 from flowscope.instruments.audit.exits import figures as exit_figures
 from flowscope.instruments.audit.exits.sections import depth_loss_section
@@ -95,7 +95,9 @@ def test_forecasts_are_those_of_the_table_with_a_gap_between_segments(source, ho
     traces = flow_figures.forecast(source, horizon)["data"]
     lines = [trace for trace in traces if "fill" not in trace]
     names = (
-        [*flow_figures.FORECASTS][::-1] if horizon == "onward" else ["floor", "persistence", "flow"]
+        [*flow_figures.FORECASTS][::-1]
+        if horizon == "onward"
+        else ["floor", "persistence", "scaled", "mean", "flow"]
     )
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
@@ -121,7 +123,7 @@ def test_a_flow_that_could_not_be_integrated_is_left_out_and_said(source):
 
 def test_each_kind_of_drift_has_its_skill_at_the_last_layer(source):
     shown = drift_skills(source)
-    assert len(shown) == len(SEGMENTS) * (len(KINDS) + 2)
+    assert len(shown) == len(SEGMENTS) * (len(KINDS) + 4)
     ridge = shown[shown["drift"] == "ridge"].iloc[0]
     assert ridge["skill onward"] == "0.28 [0.25, 0.31]"
     assert ridge["chosen"] == "both halves"
@@ -133,6 +135,18 @@ def test_each_kind_of_drift_has_its_skill_at_the_last_layer(source):
     changed.loc[last & (changed["horizon"] == "onward"), "skill"] = -0.5
     again = drift_skills(with_tables(source, adequacy=changed))
     assert again[again["drift"] == "ridge"].iloc[0]["skill onward"].startswith("−0.5 ")
+
+
+def test_skills_of_all_layers_are_listed_with_the_flow_of_less_data(source):
+    shown = skill_sums(source).set_index("forecast")["skill"]
+    assert shown["flow"] == "0.28"
+    assert shown["flow, fitted on half as many prompts"] == "0.22"
+    assert shown["mean step and a scale per layer"] == "0.1"
+    frame = source.tables["adequacy_skill"].copy()
+    frame.loc[3, "flow_half"] = np.nan
+    again = skill_sums(with_tables(source, adequacy_skill=frame)).set_index("forecast")["skill"]
+    assert again["flow, fitted on half as many prompts"] == "–"
+    assert "What the verdict rests on" in flow_section(source)
 
 
 def test_clouds_are_one_row_per_layer_under_a_fold(source):
@@ -279,7 +293,10 @@ def test_rotation_that_nowhere_could_be_read_says_why(source):
 @pytest.mark.parametrize(
     ("section", "tables"),
     [
-        (flow_section, ("adequacy", "adequacy_clouds", "drifts", "overlay", "budget")),
+        (
+            flow_section,
+            ("adequacy", "adequacy_skill", "adequacy_clouds", "drifts", "overlay", "budget"),
+        ),
         (depth_loss_section, ("depth_loss",)),
         (rotation_section, ("rotation",)),
     ],

@@ -1,19 +1,35 @@
 """P1 and P4 of an audit of the bundled model, small; and why they abstain where they do."""
 
+import shutil
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from tests.instruments.prompts import TEXTS
 
 import flowscope as fs
+from flowscope.instruments.audit.adequacy.judge import judge
+from flowscope.lab.view import Records
 from flowscope.models.prompts import packaged_texts
 from flowscope.nets import bundled_path
+from flowscope.records import Run
 
 SMALL = {
     "prompts": 16, "tokens": 48, "resamples": 20, "controls": False, "curvature_pairs": 0,
     "evi_positions": 0, "flow_rank": 16, "flow_close": 2, "rotation_rank": 4, "rotation_layers": 2,
     "batch": 4,
 }  # fmt: skip
-FLOW = {"adequacy", "adequacy_clouds", "drifts", "overlay", "budget", "depth_loss", "rotation"}
+FLOW = {
+    "adequacy",
+    "adequacy_skill",
+    "adequacy_clouds",
+    "drifts",
+    "overlay",
+    "budget",
+    "depth_loss",
+    "rotation",
+}
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +44,27 @@ def test_every_part_is_measured_and_written(audit):
         assert verdicts[name].statistic.status == "ok"
         assert verdicts[name].statistic.n == 16
     assert "not measured yet" not in str(audit.to_json())
+
+
+def test_p1_is_judged_again_from_the_folder_alone(audit):
+    before = {v.name: v for v in audit.verdicts}["P1"]
+    (again,) = judge(Records(run=audit.run))
+    assert (again.outcome, again.because) == (before.outcome, before.because)
+    assert again.effect == before.effect
+    assert "of the error of “nothing changes”" in again.because
+    assert "layers " in again.because
+    assert "nan" not in again.because.lower()
+
+
+def test_a_flow_that_stopped_everywhere_is_said_from_the_folder(audit, tmp_path):
+    copy = Run(folder=Path(shutil.copytree(audit.run.folder, tmp_path / "run")))
+    skill, drifts = (audit.run.read_table(name) for name in ("adequacy_skill", "drifts"))
+    copy.write_table("adequacy_skill", skill.assign(flow=np.nan))
+    copy.write_table("drifts", drifts.assign(because="the path is stiff at t = 0.4"))
+    (verdict,) = judge(Records(run=copy))
+    assert verdict.outcome == "abstains"
+    assert "no verdict, because the fitted flow cannot be integrated" in verdict.because
+    assert "the path is stiff at t = 0.4" in verdict.because
 
 
 def test_layers_of_p1_and_p4_lie_in_segments_that_passed(audit):
@@ -61,6 +98,7 @@ def test_three_prompts_abstain_with_their_number(tmp_path):
     audit = fs.audit(texts=TEXTS, out=tmp_path / "run", **{**SMALL, "prompts": 3})
     verdicts = {v.name: v for v in audit.verdicts}
     assert verdicts["P1"].decision == "abstains"
+    assert "at least 14 prompts are needed" in verdicts["P1"].because
     assert "there are 3" in verdicts["P1"].because
     assert verdicts["P4"].decision == "abstains"
 
@@ -102,7 +140,7 @@ def test_every_prompt_goes_through_the_model_once(tmp_path):
         handle.remove()
         counts.append(len(seen))
     assert counts == [1, 1]
-    assert {v.name: v.decision for v in audit.verdicts}["P1"] != "abstains"
+    assert {v.name: v for v in audit.verdicts}["P1"].statistic.status == "ok"
     passes = audit.run.read_manifest().config_resolved["passes"]
     assert passes["measuring"] == 16
     assert passes["second look"] == 4

@@ -20,7 +20,14 @@ from flowscope.flows.drift.features import FeatureMap, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.instant import instantaneous_sample
 from flowscope.flows.drift.kernels import Kernel, distance_kernel, gaussian_kernel, median_distance
-from flowscope.flows.drift.layers import half_of_prompts, mean_paths, shuffled_layers
+from flowscope.flows.drift.layers import (
+    ScaledMean,
+    half_of_prompts,
+    mean_paths,
+    scaled_mean,
+    scaled_paths,
+    shuffled_layers,
+)
 from flowscope.flows.drift.marginals import (
     Discrepancy,
     discrepancy,
@@ -51,6 +58,7 @@ __all__ = [
     "RankCorrelation",
     "Refinement",
     "Ridge",
+    "ScaledMean",
     "Selection",
     "Settling",
     "Training",
@@ -80,6 +88,8 @@ __all__ = [
     "rank_correlation",
     "restricted_bound",
     "ridge_drift",
+    "scaled_mean",
+    "scaled_paths",
     "select_drift",
     "settling",
     "shuffled_layers",

@@ -43,7 +43,7 @@ class AuditConfig(ReadingConfig):
         ge=0,
     )
     flow_close: int = setting(
-        4, "Tokens per prompt compared as whole distributions in P1, at most 256 in all", ge=1
+        12, "Tokens per prompt compared as whole distributions in P1, at most 384 in all", ge=1
     )
     flow_rank: int = setting(64, "Principal coordinates of the logits for fitting drifts", ge=2)
     drift_features: Literal["plain", "rich"] = setting(

@@ -72,7 +72,7 @@ class PathReading(TapProbe):
         How many prompts the batches hold; fewer tokens of each are kept when they are many.
     positions, close
         Tokens per prompt, and how many of them keep the states between their writes (fewer, and
-        one at least, where that would be more than 256 in all).
+        one at least, where that would be more than 384 in all).
     """
 
     prefix = None

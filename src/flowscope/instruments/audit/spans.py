@@ -8,7 +8,7 @@ from typing import Any
 from flowscope.report import theme
 from flowscope.report.source import Source, column, words
 
-__all__ = ["Span", "shading", "spans"]
+__all__ = ["SHADES", "Span", "shading", "spans", "tokens_behind"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,3 +80,13 @@ def shading(stretches: Sequence[Span]) -> list[dict[str, Any]]:
         }
         for span in stretches
     ]
+
+
+SHADES = (("passing", "segment that passes the gate"), ("abstained", "abstained"))
+"""Entries of a key for the shading of segments."""
+
+
+def tokens_behind(source: Source, table: str) -> str:
+    """How many tokens stand behind a table, in words, to begin a list."""
+    known = [v for v in column(source.rows(table, "tokens"), "tokens") if math.isfinite(v)]
+    return f"{max(known):.0f} tokens, " if known else ""

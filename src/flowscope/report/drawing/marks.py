@@ -129,6 +129,8 @@ _SWATCHES = {
     "rule random_weights": _rule(theme.VERMILION, "dash"),
     "rule linear_interpolation": _rule(theme.GREEN, "dot"),
     "rule green": _rule(theme.GREEN, "dash"),
+    "rule orange": _rule(theme.ORANGE, "dash"),
+    "rule orange_dots": _rule(theme.ORANGE, "dot"),
     "rule vacuous": _rule(theme.MUTED, "dot"),
     "rule half": _rule(theme.INK, "dash"),
     "upright": _rule(theme.MUTED, "dot"),

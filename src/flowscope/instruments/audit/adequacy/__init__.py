@@ -1,4 +1,4 @@
-"""P1 Forecast: whether a flow fitted on some prompts predicts the layers of others."""
+"""P1 Forecast: whether a flow predicts the layers of other prompts beyond shift and scale."""
 
 from flowscope.instruments.audit.columns import (
     FIRST_LAYER,
@@ -24,8 +24,9 @@ _ADEQUACY = Table(
         Column("horizon", "one layer ahead, or onward from the first state of the segment"),
         Column(
             "forecast",
-            "flow (the chosen drift), a kind of drift (ridge, neighbours, perceptron), persistence "
-            "(no motion), floor (true coordinates) or line (straight line of logits)",
+            "flow (the chosen drift), a kind of drift (ridge, neighbours, perceptron), mean (mean "
+            "step of each layer), scaled (mean step and a scale per layer), persistence (no "
+            "motion), floor (true coordinates) or line (straight line of logits)",
         ),
         Column(
             "tv",
@@ -34,6 +35,34 @@ _ADEQUACY = Table(
         ),
         Column("skill", "1 − Σtv/Σtv of persistence: above 0 the forecast is better", "", INTERVAL),
         TOKENS,
+    ),
+)
+
+
+_SUM = "summed over tokens and layers, onward"
+
+
+_SKILL = Table(
+    purpose="error of each forecast by prompt, from which P1 is judged",
+    keys=("first_layer", "last_layer", "prompt"),
+    columns=(
+        FIRST_LAYER,
+        LAST_LAYER,
+        PROMPT,
+        TOKENS,
+        Column("still", f"total variation of “nothing changes” and the true output, {_SUM}"),
+        Column("mean_drift", "the same for the mean step of each layer over other prompts"),
+        Column("scaled_drift", "the same for that step with a scale per layer"),
+        Column("flow", "the same for the fitted flow; empty where it stopped"),
+        Column("floor", "the same for the true coordinates: what a perfect flow would reach"),
+        Column(
+            "flow_half",
+            "the same for the flow fitted on half as many prompts; empty where it stopped",
+        ),
+        Column(
+            "flow_shuffled",
+            "the same for the flow fitted with its layers in random order; empty where it stopped",
+        ),
     ),
 )
 
@@ -58,7 +87,11 @@ _DRIFTS = Table(
         LAST_LAYER,
         Column("half", "half of the prompts that is forecast, 0 or 1"),
         Column("drift", "kind of drift: ridge, neighbours or perceptron"),
-        Column("relative_error", "squared error on held-out prompts over that of zero drift"),
+        Column(
+            "relative_error",
+            "squared error of the coordinates onward over that of no motion, on a fifth of the "
+            "fitting prompts that was left out of the fit; infinite where the flow stopped",
+        ),
         Column("setting", "strength of the ridge, number of neighbours, or epochs of training"),
         Column("status", "ok, or stopped where the flow could not be integrated"),
         Column("because", "why it stopped"),
@@ -106,14 +139,16 @@ _BUDGET = Table(
 ADEQUACY = Claim(
     name="P1",
     title="Forecast",
-    says="a flow fitted on some prompts predicts the layers of other prompts",
-    asks="Can a smooth rule, fitted on other prompts, predict the next layers better than "
-    "assuming that nothing changes?",
+    says="a flow fitted on some prompts predicts the layers of other prompts better than a shift "
+    "and a scale per layer",
+    asks="Can a smooth rule, fitted on other prompts, predict the next layers better than the mean "
+    "step of each layer, with or without a scale?",
 )
 
 
 TABLES = {
     "adequacy": _ADEQUACY,
+    "adequacy_skill": _SKILL,
     "adequacy_clouds": _CLOUDS,
     "drifts": _DRIFTS,
     "overlay": _OVERLAY,
@@ -124,6 +159,7 @@ STAGE = Stage(
     name="adequacy",
     home=__name__,
     measure="measure.measure",
+    judge="judge.judge",
     probes="measure.probes",
     uses=("variation",),
     claims=(ADEQUACY,),

@@ -7,6 +7,7 @@ chosen that forecasts the remaining fifth best, from the first state of the segm
 the flow stand
 
 * the mean step of each layer over the fitting half, the same for all tokens;
+* the same with one rate per layer at which states leave their mean or return to it;
 * the chosen kind fitted on half of the prompts (the learning curve);
 * the chosen kind fitted with the layers in random order (an autonomous flow does not notice).
 
@@ -27,6 +28,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift import (
     Drift,
     DriftSample,
+    Neighbours,
     Training,
     drift_sample,
     group_folds,
@@ -37,6 +39,8 @@ from flowscope.flows.drift import (
     neighbour_drift,
     perceptron_drift,
     ridge_drift,
+    scaled_mean,
+    scaled_paths,
     shuffled_layers,
 )
 from flowscope.flows.sampling import OdePath, ode_path
@@ -57,9 +61,11 @@ _MOST_STEPS = 30  # per layer; a smooth field takes about five, and a stiff one 
 _RTOL, _ATOL = 1e-4, 1e-5  # total variation is read to a thousandth; a network is float32
 _TRAINING = Training(epochs=30, patience=4)
 _NEIGHBOURS = (8, 16, 32, 64)
+_PROBES = 600  # pairs that choose among these: errors differ by per cents, a prompt by as much
 _COLUMNS = {
     "still": "onward_persistence",
     "mean_drift": "onward_mean",
+    "scaled_drift": "onward_scaled",
     "flow": "onward_flow",
     "floor": "onward_floor",
     "flow_half": "onward_half",
@@ -97,8 +103,8 @@ def cross_forecasts(
     prompts = int(paths.prompt.max()) + 1
     if prompts < _FEWEST_PROMPTS:
         return Unavailable(
-            f"at least {_FEWEST_PROMPTS} prompts are needed to fit a drift and judge it on other "
-            f"prompts; there are {prompts}"
+            f"at least {_FEWEST_PROMPTS} prompts are needed to fit a flow on half of them and to "
+            f"judge it on the rest; there are {prompts}. Give at least {_FEWEST_PROMPTS} prompts"
         )
     second = halves(prompts, seed)[paths.prompt]
     try:
@@ -115,7 +121,8 @@ def skill_table(readings: Sequence[Adequacy]) -> pd.DataFrame:
     """One row per segment and prompt: total variation onward, summed over tokens and layers.
 
     ``still`` is the error of assuming that nothing changes, ``mean_drift`` that of the mean step of
-    each layer over other prompts, ``floor`` that of the true coordinates.
+    each layer over other prompts, ``scaled_drift`` that of the same with a rate per layer,
+    ``floor`` that of the true coordinates. NaN where a forecast stopped.
     """
     rows = []
     for part in readings:
@@ -220,8 +227,10 @@ def _forecasts(
     sample, spare = moving.at(folds != 0), fitted.at(folds.reshape(-1, steps)[:, 0] == 0)
     forecasts: dict[str, Forecast] = {}
     fits: list[dict[str, object]] = []
+    nearest = {}
     for kind in KINDS:
         drift, setting = _fit(kind, sample, rich=rich, generator=generator)
+        nearest[kind] = drift.neighbours if isinstance(drift, Neighbours) else 0
         forecasts[kind], error, because = _forecast(drift, kind, held, spare)
         fits.append(
             {
@@ -235,20 +244,31 @@ def _forecasts(
     chosen = str(min(fits, key=lambda row: float(str(row["relative_error"])))["drift"])
     near, far = mean_paths(mean_drift(pairs), held.y, held.times)
     forecasts["mean"] = Forecast(one_step=near, onward=far)
+    scaled = scaled_mean(pairs, folds == 0)
+    near, far = scaled_paths(scaled, held.y, held.times)
+    forecasts["scaled"] = Forecast(one_step=near, onward=far)
     others = {
         "half": sample.at(half_of_prompts(sample.groups, generator)),
         "shuffled": shuffled_layers(sample, generator),
     }
     for name, part in others.items():
-        drift, _ = _fit(chosen, part, rich=rich, generator=generator)
+        drift, _ = _fit(chosen, part, rich=rich, generator=generator, neighbours=nearest[chosen])
         forecasts[name] = Forecast(one_step=None, onward=_onward(drift, chosen, held)[0])
     return forecasts, fits, chosen
 
 
 def _fit(
-    kind: str, sample: DriftSample, *, rich: bool, generator: torch.Generator
+    kind: str,
+    sample: DriftSample,
+    *,
+    rich: bool,
+    generator: torch.Generator,
+    neighbours: int = 0,
 ) -> tuple[Drift, str]:
-    """One kind of drift and its setting in words; smaller choices where a sample is small."""
+    """One kind of drift and its setting in words; smaller choices where a sample is small.
+
+    ``neighbours`` fixes their number; with 0 it is chosen.
+    """
     if kind == "perceptron":
         with torch.enable_grad():  # the network is trained
             network = perceptron_drift(sample, generator=generator, rich=rich, training=_TRAINING)
@@ -256,7 +276,13 @@ def _fit(
     counts = torch.unique(sample.groups, return_counts=True)[1]
     if kind == "neighbours":
         others = len(sample) - int(counts.max())
-        near = neighbour_drift(sample, candidates=[k for k in _NEIGHBOURS if k <= others])
+        choices = (neighbours,) if neighbours else _NEIGHBOURS
+        # the search is in float32 already: velocities in float32 halve the time
+        near = neighbour_drift(
+            replace(sample, velocities=sample.velocities.float()),
+            candidates=[k for k in choices if k <= others] or [others],
+            probes=_PROBES,
+        )
         return near, f"{near.neighbours} neighbours"
     ridge = ridge_drift(sample, rich=rich, folds=min(_FOLDS, len(counts)))
     return ridge, f"strength {ridge.strength:g}"

@@ -30,6 +30,8 @@ __all__ = [
 
 FORECASTS: dict[str, Style] = {
     "flow": ("flow, fitted on other prompts", theme.BLUE, "solid"),
+    "mean": ("mean step of each layer", theme.ORANGE, "dash"),
+    "scaled": ("mean step and a scale per layer", theme.ORANGE, "dot"),
     "persistence": ("nothing moves (persistence)", theme.VERMILION, "dash"),
     "floor": ("the true coordinates (floor)", theme.GREEN, "dot"),
     "line": ("straight line that knows the end", "#7b8791", "solid"),

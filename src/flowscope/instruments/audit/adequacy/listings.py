@@ -8,10 +8,15 @@ from flowscope.records import Missing
 from flowscope.report.numerals import bounds, numeral
 from flowscope.report.source import Source, column, words
 
-__all__ = ["clouds", "drift_skills"]
+__all__ = ["clouds", "drift_skills", "skill_sums"]
 
 
-_BESIDE = {"flow": "flow, as chosen", "floor": "floor"}
+_BESIDE = {
+    "flow": "flow, as chosen",
+    "mean": "mean step of each layer",
+    "scaled": "mean step and a scale",
+    "floor": "floor",
+}
 """Forecasts that stand below the kinds of drift."""
 
 
@@ -34,6 +39,36 @@ def drift_skills(source: Source) -> pd.DataFrame:
     if not rows:
         raise Missing("the table “drifts” names no segment")
     return pd.DataFrame(rows)
+
+
+_SUMS = {
+    "still": "nothing moves (persistence)",
+    "mean_drift": "mean step of each layer",
+    "scaled_drift": "mean step and a scale per layer",
+    "flow_shuffled": "flow, layers in random order",
+    "flow_half": "flow, fitted on half as many prompts",
+    "flow": "flow",
+    "floor": "the true coordinates (floor)",
+}
+<<<<<<< HEAD
+"""Columns of the table ``adequacy_skill``: references, then the flow with less and with all."""
+=======
+"""Columns of the table ``adequacy_skill``, in the order of the list."""
+>>>>>>> w-p1b
+
+
+def skill_sums(source: Source) -> pd.DataFrame:
+    """Skill of every forecast over all prompts and layers, onward; “–” where one stopped."""
+    frame = source.table("adequacy_skill", "still", "flow")
+    sums = {name: sum(column(frame, name)) for name in _SUMS if name in frame}
+    still = sums["still"]
+    if not still > 0:
+        raise Missing("the table “adequacy_skill” holds no motion")
+    cells = [numeral(1 - sums[name] / still) for name in sums]
+    shown = [
+        cell if math.isfinite(sums[name]) else "–" for name, cell in zip(sums, cells, strict=True)
+    ]
+    return pd.DataFrame({"forecast": [_SUMS[name] for name in sums], "skill": shown})
 
 
 def _fitted(rows: pd.DataFrame) -> dict[str, str]:

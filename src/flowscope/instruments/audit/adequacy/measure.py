@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from flowscope.instruments.audit.adequacy import ADEQUACY, tables
-from flowscope.instruments.audit.adequacy.forecasts import Adequacy, forecasts_of
-from flowscope.instruments.audit.adequacy.judge import judge_adequacy
+from flowscope.instruments.audit.adequacy import tables
+from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
+from flowscope.instruments.audit.adequacy.forecasts import Adequacy
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.reading import depth_of, path_probes, paths_of, prompt_counts
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.lab.claim import Abstention
-from flowscope.records import Unavailable, Verdict
+from flowscope.records import Unavailable
 
 __all__ = ["measure", "probes"]
 
@@ -24,16 +22,20 @@ def measure(bench: AuditBench) -> None:
     if isinstance(paths, Unavailable):
         raise Abstention(paths.reason)
     forecasts = _forecasts(bench, paths)
-    counts = prompt_counts(bench)
+    seed, counts = bench.config.seed, prompt_counts(bench)
     bench.put("adequacy", tables.adequacy_table(forecasts, counts))
-    bench.put("adequacy_clouds", tables.cloud_table(forecasts, bench.config.seed))
+    bench.put("adequacy_skill", skill_table(forecasts))
+    bench.put("adequacy_clouds", tables.cloud_table(forecasts, seed))
     bench.put("drifts", tables.fit_table(forecasts))
     bench.put("overlay", tables.overlay_table(forecasts, counts))
     moving = [part for part in forecasts if not part.stopped]
     if not moving:
-        why = "; ".join(f"{part.segment.layers}: {part.stopped}" for part in forecasts)
-        raise Abstention(f"the fitted flow cannot be integrated: {why}")
-    bench.decide(_judged(bench, moving))
+        return  # the judge says where the flow stopped
+    bench.note(tables.skill_of(moving, "one layer", counts, seed))
+    budget = tables.budget_reading(moving, seed)
+    if not isinstance(budget, Unavailable):
+        bench.put("budget", budget.table)
+        bench.note(budget.correlation)
 
 
 def _forecasts(bench: AuditBench, paths: Paths) -> list[Adequacy]:
@@ -41,7 +43,7 @@ def _forecasts(bench: AuditBench, paths: Paths) -> list[Adequacy]:
     counter = bench.counter("flow", 2 * len(passing))
     forecasts, reasons = [], []
     for segment in passing:
-        part = forecasts_of(
+        part = cross_forecasts(
             paths,
             segment,
             rank=config.flow_rank,
@@ -55,26 +57,5 @@ def _forecasts(bench: AuditBench, paths: Paths) -> list[Adequacy]:
             forecasts.append(part)
     counter.finish()
     if not forecasts:
-        raise Abstention("; ".join(reasons))
+        raise Abstention("; ".join(dict.fromkeys(reasons)))
     return forecasts
-
-
-def _judged(bench: AuditBench, forecasts: Sequence[Adequacy]) -> Verdict:
-    seed, counts = bench.config.seed, prompt_counts(bench)
-    budget = tables.budget_reading(forecasts, seed)
-    words = ""
-    if not isinstance(budget, Unavailable):
-        bench.put("budget", budget.table)
-        bench.note(budget.correlation)
-        words = budget.words
-    onward = tables.skill_of(forecasts, "onward", counts, seed)
-    near = tables.skill_of(forecasts, "one layer", counts, seed)
-    bench.note(near)
-    return judge_adequacy(
-        onward,
-        claim=ADEQUACY,
-        one_step=near,
-        best=tables.best_skill(forecasts, counts),
-        segments={part.segment.layers: "/".join(dict.fromkeys(part.chosen)) for part in forecasts},
-        budget=words,
-    )

@@ -4,8 +4,8 @@ import math
 from functools import partial
 
 from flowscope.instruments.audit.adequacy import ADEQUACY, figures
-from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills
-from flowscope.instruments.audit.keys import SHADES, tokens_behind
+from flowscope.instruments.audit.adequacy.listings import clouds, drift_skills, skill_sums
+from flowscope.instruments.audit.spans import SHADES, tokens_behind
 from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fold, key, part, plot, shown
@@ -17,7 +17,7 @@ from flowscope.report.spec import Figure
 __all__ = ["FIGURES", "flow_section"]
 
 
-_TABLES = ("adequacy", "adequacy_clouds", "drifts", "overlay", "budget")
+_TABLES = ("adequacy", "adequacy_skill", "adequacy_clouds", "drifts", "overlay", "budget")
 
 
 _FEW_ROWS = 16
@@ -34,9 +34,10 @@ def flow_section(source: Source) -> str:
         "<p>A drift is a rule that predicts the next change of a token’s output from its present "
         "value. It is fitted on half of the prompts and judged on the other half. Total variation "
         "is the share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 "
-        "has nothing in common with the model. The flow is useful where its curve lies below "
-        "“nothing moves”.</p>"
+        "has nothing in common with the model. The flow tells more than a shift and a scale per "
+        "layer where its curve lies below both curves of the mean step.</p>"
         + _forecasts(source)
+        + _learning(source)
         + _kinds(source)
         + _clouds(source)
         + f'<div class="pair"><div><h3>What bounds one layer</h3>{bounds}</div>'
@@ -53,9 +54,10 @@ def _forecast_caption(source: Source) -> str:
     return (
         "Total variation between the forecast and the output of the model, median over tokens of "
         "prompts that the drift was not fitted on. Onward: started once, at the first state of the "
-        "segment; one layer ahead: restarted before every layer. The distance from persistence to "
-        "flow is the gain of the flow; the distance from flow to floor is what a better drift in "
-        f"the same coordinates could still gain.{_stopped(source)} "
+        "segment; one layer ahead: restarted before every layer. The distance from the best "
+        "of persistence, mean step and scaled mean step to the flow is what is judged; the "
+        "distance from flow to floor is what a better drift in the same coordinates could still "
+        f"gain.{_stopped(source)} "
         f"{tokens_behind(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
 
@@ -88,15 +90,31 @@ def _panel(source: Source, horizon: str) -> str:
     return plot(f"forecast-{name}", picture, f"total variation of forecasts by layer, {horizon}")
 
 
+@part(table="adequacy_skill", verdicts=(ADEQUACY.name,))
+def _learning(source: Source) -> str:
+    """Skills that the verdict rests on, with the flow of less data."""
+    rows = skill_sums(source)
+    note = (
+        "Skill is 1 − ΣTV / ΣTV of persistence, over held-out tokens and all layers, onward. A "
+        "flow that gains with the number of prompts would gain more from more of them. A flow that "
+        "loses nothing with its layers in random order does not depend on depth, which is no "
+        f"fault. {source.basis(ADEQUACY.name)}."
+    )
+    table = listing(rows, "skill of every forecast")
+    text = f'{table}<p class="source">{html_text(note)}</p>{numbers(source, "adequacy_skill")}'
+    return fold("What the verdict rests on", text, opened=True)
+
+
 @part(table="drifts", verdicts=(ADEQUACY.name,))
 def _kinds(source: Source) -> str:
     rows = drift_skills(source)
     frame = source.tables["drifts"]
     held = _held(column(frame, "coordinates"), column(frame, "variance_held"))
     caption = (
-        "Held-out error is that of the velocity on prompts left out of the fit, for each half, "
-        "relative to zero drift (1: no better). Skill is 1 − TV / TV of persistence at the last "
-        "layer of the segment: 0 means no change, 1 is the model itself; in brackets its interval. "
+        "Held-out error is that of the coordinates onward on prompts left out of the fit, for "
+        "each half, relative to no motion (1: no better). Skill is 1 − TV / TV of persistence at "
+        "the last layer of the segment: 0 means no change, 1 is the model itself; in brackets its "
+        "interval. "
         f"{held}{source.basis(ADEQUACY.name)}."
     )
     table = listing(rows, "skill by kind of drift")
@@ -179,7 +197,14 @@ def _drawn(drawn: int, whole: int) -> str:
     return count(whole, "token") if drawn == whole else f"{drawn} of {whole} tokens drawn"
 
 
-_FORECAST_SHAPES = ("line", "rule random_weights", "rule linear_interpolation", "rule grey")
+_FORECAST_SHAPES = (
+    "line",
+    "rule orange",
+    "rule orange_dots",
+    "rule random_weights",
+    "rule linear_interpolation",
+    "rule grey",
+)
 
 
 _BOUND_SHAPES = ("line", "rule linear_interpolation", "rule random_weights", "rule")

@@ -26,7 +26,6 @@ from flowscope.records import Interval, Measurement, Unavailable
 __all__ = [
     "BudgetReading",
     "adequacy_table",
-    "best_skill",
     "budget_reading",
     "cloud_table",
     "fit_table",
@@ -34,7 +33,7 @@ __all__ = [
     "skill_of",
 ]
 
-_SHOWN = ("flow", *KINDS, "persistence", "floor", "line")
+_SHOWN = ("flow", *KINDS, "mean", "scaled", "persistence", "floor", "line")
 _INFORMATIVE = 0.99
 _DRAWS = 200
 
@@ -199,18 +198,17 @@ def overlay_table(found: Sequence[Adequacy], counts: Counts) -> pd.DataFrame:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BudgetReading:
-    """The finite-depth budget: its table, its rank correlation with the error, and a sentence."""
+    """The finite-depth budget: its table, and its rank correlation with the error."""
 
     table: pd.DataFrame
     correlation: Measurement
-    words: str
 
 
 def budget_reading(found: Sequence[Adequacy], seed: int) -> BudgetReading | Unavailable:
     """Ξ of every token against the worst error of its forecast (000 eq 1, prediction i).
 
-    One row per token and segment. The constants are fitted on half of the prompts; coverage and
-    rank correlation are those of the other half, and of segments times prompts.
+    One row per token and segment. The constants are fitted on half of the prompts; the rank
+    correlation is that of segments times prompts.
     """
     error = np.concatenate([part.errors["onward_flow"].max(1) for part in found])
     half = [part.errors["osc"] / 2 for part in found]
@@ -221,8 +219,7 @@ def budget_reading(found: Sequence[Adequacy], seed: int) -> BudgetReading | Unav
     generator = torch.Generator().manual_seed(seed)
     e, m, s = (torch.from_numpy(x) for x in (error, largest, squares))
     try:
-        budget = fit_budget(e, m, s, torch.from_numpy(prompt), generator=generator)
-        xi = budget.values
+        xi = fit_budget(e, m, s, torch.from_numpy(prompt), generator=generator).values
         table = pd.DataFrame(
             {
                 "segment": segment,
@@ -254,12 +251,7 @@ def budget_reading(found: Sequence[Adequacy], seed: int) -> BudgetReading | Unav
             low=low, high=high, level=0.95, method="percentile bootstrap over prompts"
         ),
     )
-    words = (
-        f"the rank correlation of error and budget Ξ is {told.value:.2f} ({low:.2f} … {high:.2f}); "
-        f"Ξ covers {budget.coverage:.0%} of held-out tokens, and {budget.level_coverage:.0%} when "
-        "it is scaled to 90 %"
-    )
-    return BudgetReading(table=table, correlation=correlation, words=words)
+    return BudgetReading(table=table, correlation=correlation)
 
 
 def skill_of(
@@ -297,8 +289,3 @@ def _sums(
         np.bincount(part.prompt, x, minlength=counts.shape[1]).astype(np.float64) for x in each
     )
     return first, second
-
-
-def best_skill(found: Sequence[Adequacy], counts: Counts) -> float:
-    """Skill of the true coordinates, onward: what a drift that knew them would have."""
-    return float(skill_of(found, "onward", counts, 0, "floor").numbers())

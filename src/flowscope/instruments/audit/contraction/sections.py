@@ -5,7 +5,7 @@ from functools import partial
 
 from flowscope.instruments.audit.contraction import CONTRACTION, figures
 from flowscope.instruments.audit.contraction.head_figures import heads, heads_difference
-from flowscope.instruments.audit.keys import SHADES
+from flowscope.instruments.audit.spans import SHADES
 from flowscope.report.drawing.panels import panel_row
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import figure, key, part, plot, shown

@@ -4,8 +4,8 @@ import math
 
 from flowscope.instruments.audit.adequacy import ADEQUACY
 from flowscope.instruments.audit.exits import figures
-from flowscope.instruments.audit.keys import tokens_behind
 from flowscope.instruments.audit.rotation import TRANSPORT
+from flowscope.instruments.audit.spans import tokens_behind
 from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
 from flowscope.report.source import Source, column

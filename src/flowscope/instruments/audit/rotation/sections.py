@@ -1,7 +1,7 @@
 """The section on rotation."""
 
-from flowscope.instruments.audit.keys import SHADES, tokens_behind
 from flowscope.instruments.audit.rotation import ROTATION, TRANSPORT, figures
+from flowscope.instruments.audit.spans import SHADES, tokens_behind
 from flowscope.report.figure_html import part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import count, percent

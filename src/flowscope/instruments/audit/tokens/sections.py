@@ -1,6 +1,6 @@
 """The sections on tokens: map, certainty along depth, one path."""
 
-from flowscope.instruments.audit.keys import SHADES
+from flowscope.instruments.audit.spans import SHADES
 from flowscope.instruments.audit.tokens import figures
 from flowscope.instruments.audit.tokens.simplex_figure import simplex_path
 from flowscope.instruments.audit.tokens.token_map import token_data

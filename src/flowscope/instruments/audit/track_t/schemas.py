@@ -48,8 +48,13 @@ TABLES = {
             Column("status", "ok, or abstained where c(t) was not followed"),
             Column("because", "why it abstained"),
             Column("score_loss", "loss of the score that was learned"),
-            Column("score_status", "ok, or abstained where the score fails its identities"),
-            Column("score_because", "why the score is not sound"),
+            Column(
+                "score_status",
+                "ok, or abstained where the score fails its identities or points are few",
+            ),
+            Column(
+                "score_because", "wrong: which identity fails; too few points: how many are needed"
+            ),
             Column("layers", "number of layers"),
             Column("points", "number of states"),
             Column("prompts", "number of prompts"),

@@ -6,6 +6,7 @@ Where a check of the source cannot fail, the row says so.
 import numpy as np
 import pandas as pd
 
+from flowscope.evidence.verdicts import ends
 from flowscope.instruments.audit.adequacy import ADEQUACY
 from flowscope.instruments.audit.contraction import CONTRACTION
 from flowscope.instruments.audit.locking import LOCKING
@@ -22,7 +23,7 @@ from flowscope.lab.statements import (
     side_of,
     statement_rows,
 )
-from flowscope.records import Run, Verdict
+from flowscope.records import Run, Unavailable, Verdict
 
 __all__ = ["track_t_statement_table"]
 
@@ -100,17 +101,19 @@ class _Reading:
         )  # fmt: skip
 
     def skill(self) -> Statement:
-        verdict, value, low, high = self._verdict(ADEQUACY)
-        ok = verdict.statistic.status == "ok"
+        verdict = self._verdicts[ADEQUACY.name]
+        gain, span = verdict.effect, verdict.interval
+        ok = not isinstance(gain, Unavailable) and not isinstance(span, Unavailable)
+        low, high = ends(span) if not isinstance(span, Unavailable) else (np.nan, np.nan)
         return Statement(
             item=f"{ADEQUACY.name} flow",
             where="Thm 5.6, 8.1",
             says="layers follow a probability-flow ODE",
-            measured=f"skill over persistence {value:+.1%} ({low:+.1%} … {high:+.1%}), held-out"
+            measured=f"skill beyond shift and scale {gain:+.1%} ({low:+.1%} … {high:+.1%})"
             if ok
             else verdict.because,
             agrees=side_of(low, high) if ok else "not measured",
-            rule="interval of the skill above 0",
+            rule="interval of the skill beyond a shift and a scale per layer above 0",
             by_chance=chance_of(),
         )
 
@@ -198,7 +201,7 @@ class _Reading:
             item=f"{TRANSPORT.name} bridge", where="Thm 7.1, 7.2", says=says, rule=rule,
             agrees=told,
             measured=f"HJB residual {own:.2f} of its pieces; {control:.2f} for a Gaussian bridge "
-            f"between the same moments" + ("" if sound else "; score or c(t) not sound"),
+            f"between the same moments" + ("" if sound else f"; {_obstacles(by)}"),
         )  # fmt: skip
 
     def settling(self) -> Statement:
@@ -285,3 +288,13 @@ def _by_side(
         by_chance=chance_of(),
         measured=f"{what} {value:+.2f} ({low:+.2f} … {high:+.2f})",
     )  # fmt: skip
+
+
+def _obstacles(bridge: pd.DataFrame) -> str:
+    """Why the residual is not comparable: a score that is wrong or has too few points, or c(t)."""
+    scores = [
+        f"score of the {name}: {str(row['score_because']).split(':')[0]}"
+        for name, row in bridge.iterrows()
+        if row["score_status"] != "ok"
+    ]
+    return "; ".join(scores or ["c(t) is not sound"])

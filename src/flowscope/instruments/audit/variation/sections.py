@@ -1,8 +1,7 @@
 """The sections on variation: steps along depth, jumps and segments."""
 
 from flowscope.instruments.audit.depth_curves import CONTROLS
-from flowscope.instruments.audit.keys import SHADES
-from flowscope.instruments.audit.spans import spans
+from flowscope.instruments.audit.spans import SHADES, spans
 from flowscope.instruments.audit.variation import figures
 from flowscope.instruments.audit.variation.listings import gate
 from flowscope.report.figure_html import part, shown
