@@ -55,15 +55,19 @@ def random_model(seed: int) -> tuple[str, Loaded]:
     """A small network with random weights, and the name of its kind; seeds go through the kinds.
 
     Four Llamas (5 to 14 layers) at the initial size of the library, the same with weights of
-    variance 1 / width, two networks in the manner of GPT-2, and the bundled architecture.
+    variance 1 / width, two networks in the manner of GPT-2, and the bundled architecture; the last
+    two read the tokens of the bundled model, the Llamas read bytes.
     """
     torch.manual_seed(seed)
     kind = seed % 8
-    if kind == 7:
-        bundled = load(bundled_path())
-        return "bundled architecture", untrained(bundled, seed)
     if kind >= 5:
-        return "GPT-2", load(_gpt2(layers=(6, 12)[kind - 5], width=96), tokenizer=Bytes())
+        bundled = load(bundled_path())
+        if kind == 7:
+            return "bundled architecture", untrained(bundled, seed)
+        torch.manual_seed(seed)
+        layers, size = (6, 12)[kind - 5], int(bundled.model.config.vocab_size)
+        model = _gpt2(layers, width=96, size=size)
+        return f"GPT-2, {layers} layers", load(model, tokenizer=bundled.tokenizer)
     layers, width = _LLAMAS[(seed // 8 + kind) % 4]
     spread = 0.02 if kind < 3 else width**-0.5
     name = "Llama" if kind < 3 else "Llama, weights of variance 1 / width"
@@ -81,10 +85,13 @@ def _llama(layers: int, width: int, spread: float) -> nn.Module:
     return LlamaForCausalLM(config).eval()
 
 
-def _gpt2(layers: int, width: int) -> nn.Module:
+def _gpt2(layers: int, width: int, size: int) -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    config = GPT2Config(n_embd=width, n_layer=layers, n_head=4, vocab_size=256, n_positions=256)
+    config = GPT2Config(
+        n_embd=width, n_layer=layers, n_head=4, vocab_size=size, n_positions=256, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
     return GPT2LMHeadModel(config).eval()
 
 
