@@ -16,6 +16,7 @@ are not repeated. ``--page`` writes the tables of ``docs/theory/what-holds-means
 import argparse
 import fcntl
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -87,7 +88,7 @@ def document() -> dict[str, Any]:
 
 def store(job: Job, rows: dict[str, Row], seconds: float) -> None:
     """Write one run beside the others; several processes may do so."""
-    with RESULT.with_suffix(".lock").open("w") as lock:
+    with Path(tempfile.gettempdir(), f"{RESULT.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runs = document()
         entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
@@ -98,10 +99,11 @@ def store(job: Job, rows: dict[str, Row], seconds: float) -> None:
         temporary.replace(RESULT)
 
 
-def known_jobs(first: int, seeds: int) -> Iterator[Job]:
+def known_jobs(wanted: str, seeds: int) -> Iterator[Job]:
     """Subjects that are drawn, all of them at one seed before the next."""
-    for seed in range(first, seeds):
-        for name in SUBJECTS:
+    starts = tuple(wanted.split(","))
+    for seed in range(seeds):
+        for name in (name for name in SUBJECTS if name.startswith(starts)):
             yield Job("known", name, str(seed), partial(verdicts_of, name, seed))
 
 
@@ -159,7 +161,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
     if "real" in wanted:
         yield from real_jobs(models, texts)
     if "known" in wanted:
-        yield from known_jobs(options.first, options.seeds)
+        yield from known_jobs(options.known, options.seeds)
     if "random" in wanted:
         yield from random_jobs(options.random)
     if "halves" in wanted:
@@ -181,7 +183,7 @@ def write_page() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="of every known subject")
-    parser.add_argument("--first", type=int, default=0, help="seed of the known subjects")
+    parser.add_argument("--known", default="", help="known subjects that start so, by commas")
     parser.add_argument("--random", type=int, default=40, help="networks with random weights")
     parser.add_argument("--halves", type=int, default=5, help="random splits of the prompts")
     parser.add_argument("--only", default="", help=f"of {', '.join(PARTS)}, separated by commas")
