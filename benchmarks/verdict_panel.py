@@ -146,8 +146,8 @@ def half_jobs(models: dict[str, str], texts: dict[str, Path], splits: int) -> It
         part = order[half * PROMPTS : (half + 1) * PROMPTS]
         return audited(opened(path), [passages[k] for k in part], tokens=TOKENS)
 
-    for split in range(splits):
-        for name, path in models.items():
+    for name, path in reversed(models.items()):
+        for split in range(splits):
             for half in (0, 1):
                 seed, file = f"{split}{'ab'[half]}", texts.get(name)
                 yield Job("halves", name, seed, partial(verdicts, path, file, split, half))
