@@ -23,7 +23,15 @@ from flowscope.models.twin import fresh_twin
 from flowscope.nets import bundled_path
 from flowscope.records import Verdict
 
-__all__ = ["audited", "opened", "random_model", "shuffled_blocks", "story_texts", "untrained"]
+__all__ = [
+    "audited",
+    "deep_model",
+    "opened",
+    "random_model",
+    "shuffled_blocks",
+    "story_texts",
+    "untrained",
+]
 
 _QUIET = {"temperatures": [], "key_norms": [], "evi_positions": 0, "controls": False}
 _LLAMAS = ((5, 64), (8, 128), (14, 96), (10, 192))
@@ -72,6 +80,12 @@ def random_model(seed: int) -> tuple[str, Loaded]:
     spread = 0.02 if kind < 3 else width**-0.5
     name = "Llama" if kind < 3 else "Llama, weights of variance 1 / width"
     return name, load(_llama(layers, width, spread), tokenizer=Bytes())
+
+
+def deep_model(seed: int) -> Loaded:
+    """A Llama of 42 layers with random weights."""
+    torch.manual_seed(seed)
+    return load(_llama(42, 64, 0.02), tokenizer=Bytes())
 
 
 def _llama(layers: int, width: int, spread: float) -> nn.Module:

@@ -22,7 +22,7 @@ def page_tables(document: Mapping[str, Any]) -> dict[str, str]:
     """Tables by the mark of their place."""
     return {
         "known subjects": _known(document["known"]),
-        "random weights": _random(document["random"]),
+        "random weights": _random(document["random"], document.get("deep", {})),
         "trained and untrained": _real(document["real"]),
         "halves": _halves(document["halves"]),
     }
@@ -59,19 +59,31 @@ def _known(runs: Runs) -> str:
     return _table(head, sorted(lines, key=lambda line: line[1]))
 
 
-def _random(runs: Runs) -> str:
-    head = ["random weights", "verdict", *OUTCOMES, "median effect"]
-    lines = [
-        [f"{name} ({len(runs[name])} runs)", verdict, *_numbers(rows)]
-        for name in sorted(runs)
-        for verdict, rows in _verdicts(runs[name].values()).items()
-    ]
+def _random(runs: Runs, deep: Runs) -> str:
     every = [run for subject in runs.values() for run in subject.values()]
-    lines += [
-        [f"**all ({len(every)} runs)**", verdict, *_numbers(rows)]
-        for verdict, rows in _verdicts(every).items()
+    rows = _verdicts(every)
+    lines = [[name, *_numbers(part)] for name, part in rows.items()]
+    whole = _table([f"verdict, {len(every)} runs", *OUTCOMES, "median effect"], lines)
+    kinds = [
+        [
+            name,
+            str(len(part)),
+            *(str(counted(of)["holds"]) for of in _verdicts(part.values()).values()),
+        ]
+        for name, part in [*sorted(runs.items()), *deep.items()]
     ]
-    return _table(head, lines)
+    by_kind = _table(["*holds* by kind", "runs", *rows], kinds)
+    return f"{whole}\n\n{_greens(rows)}\n\n{by_kind}"
+
+
+def _greens(rows: Mapping[str, Sequence[Row]]) -> str:
+    """How many green cards there are; P0 is a gate and has none."""
+    green = {name: counted(part)["holds"] for name, part in rows.items() if name != "P0"}
+    whole = sum(len(part) for name, part in rows.items() if name != "P0")
+    words = ", ".join(f"{name} {count}" for name, count in green.items())
+    number = sum(green.values())
+    share = f"{number} of {whole} ({number / max(whole, 1):.1%})"
+    return f"Green cards, without the gate P0: {share}: {words}."
 
 
 def _real(runs: Runs) -> str:

@@ -30,6 +30,7 @@ from benchmarks.known_subjects import SUBJECTS, verdicts_of
 from benchmarks.machine import described
 from benchmarks.panel_models import (
     audited,
+    deep_model,
     opened,
     random_model,
     shuffled_blocks,
@@ -44,7 +45,7 @@ from flowscope.records import Unavailable, Verdict
 
 RESULT = Path(__file__).parent / "results" / "verdict_panel.json"
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "what-holds-means.md"
-PARTS = ("known", "random", "real", "halves")
+PARTS = ("known", "random", "deep", "real", "halves")
 PROMPTS, TOKENS = 32, 48
 RANDOM_PROMPTS, RANDOM_TOKENS = 16, 32
 SHUFFLES = 3
@@ -92,7 +93,7 @@ def store(job: Job, rows: dict[str, Row], seconds: float) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         runs = document()
         entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
-        runs[job.part].setdefault(job.subject, {})[job.seed] = entry
+        runs.setdefault(job.part, {}).setdefault(job.subject, {})[job.seed] = entry
         text = json.dumps(runs, indent=1, ensure_ascii=False)
         temporary = RESULT.with_suffix(".partial")
         temporary.write_text(text + "\n", encoding="utf-8")
@@ -107,18 +108,24 @@ def known_jobs(wanted: str, seeds: int) -> Iterator[Job]:
             yield Job("known", name, str(seed), partial(verdicts_of, name, seed))
 
 
-def random_verdicts(seed: int) -> list[Verdict]:
+def random_verdicts(made: Callable[[int], Loaded], seed: int) -> list[Verdict]:
     """Audit of a network with random weights."""
-    _, loaded = random_model(seed)
     texts = list(packaged_texts())[:RANDOM_PROMPTS]
-    return audited(loaded, texts, tokens=RANDOM_TOKENS, seed=seed)
+    return audited(made(seed), texts, tokens=RANDOM_TOKENS, seed=seed)
 
 
 def random_jobs(runs: int) -> Iterator[Job]:
     """Networks with random weights."""
     for seed in range(runs):
-        name, _ = random_model(seed)  # its kind; the weights are made again where they are read
-        yield Job("random", name, str(seed), partial(random_verdicts, seed))
+        name, loaded = random_model(seed)
+        made = partial(random_verdicts, lambda _, loaded=loaded: loaded, seed)
+        yield Job("random", name, str(seed), made)
+
+
+def deep_jobs(runs: int) -> Iterator[Job]:
+    """Deep networks with random weights, which pass the gate; they are not among the others."""
+    for seed in range(runs):
+        yield Job("deep", "Llama, 42 layers", str(seed), partial(random_verdicts, deep_model, seed))
 
 
 def real_jobs(models: dict[str, str], texts: dict[str, Path]) -> Iterator[Job]:
@@ -164,6 +171,8 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
         yield from known_jobs(options.known, options.seeds)
     if "random" in wanted:
         yield from random_jobs(options.random)
+    if "deep" in wanted:
+        yield from deep_jobs(options.deep)
     if "halves" in wanted:
         yield from half_jobs(models, texts, options.halves)
 
@@ -185,6 +194,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="of every known subject")
     parser.add_argument("--known", default="", help="known subjects that start so, by commas")
     parser.add_argument("--random", type=int, default=40, help="networks with random weights")
+    parser.add_argument("--deep", type=int, default=2, help="deep ones")
     parser.add_argument("--halves", type=int, default=5, help="random splits of the prompts")
     parser.add_argument("--only", default="", help=f"of {', '.join(PARTS)}, separated by commas")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=PATH")
@@ -193,7 +203,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for job in () if options.page else jobs(options):
-        if job.seed in document()[job.part].get(job.subject, {}):
+        if job.seed in document().get(job.part, {}).get(job.subject, {}):
             continue
         start = time.process_time()
         verdicts = job.verdicts()
