@@ -31,10 +31,10 @@ from flowscope.evidence import (
     median_over_prompts,
     percentile_interval,
     resampled_counts,
-    resampled_medians,
-    shifted_correlations,
     simultaneous,
 )
+from flowscope.evidence.bootstrap import resampled_medians
+from flowscope.evidence.layer_shifts import shifted_correlations
 from flowscope.evidence.weighted_medians import weighted_medians
 from flowscope.records import Interval
 

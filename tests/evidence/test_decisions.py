@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowscope.evidence import MINIMUM_UNITS, judged_effect, strength_of
+from flowscope.evidence import MINIMUM_UNITS, judged_effect
+from flowscope.evidence.decisions import strength_of
 from flowscope.records import Interval, Measurement, Unavailable
 
 CLAIM = SimpleNamespace(name="P9", says="layers contract")

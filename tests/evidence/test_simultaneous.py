@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import shifted_correlations, simultaneous
+from flowscope.evidence import simultaneous
+from flowscope.evidence.layer_shifts import shifted_correlations
 from flowscope.records import Unavailable
 
 

@@ -212,6 +212,6 @@ def test_documents_are_compared_by_value_and_type(new, count):
     assert len(comparison.differences) == count
 
 
-def test_every_verdict_is_decided_by_some_run():
+def test_every_verdict_but_those_on_rotation_is_decided_by_some_run():
     decided = {name for command in RUNS for name in command.decided}
-    assert " ".join(sorted(decided)) == "I1 I2 I3 M1 M2 P0 P1 P2 P3 P4 R1 R2"
+    assert " ".join(sorted(decided)) == "I1 I2 I3 M1 M2 P0 P1 P2 P3 R1 R2"

@@ -89,3 +89,19 @@ def test_a_pooled_output_has_no_coordinates():
         tail = tap.anatomy.tail
     with pytest.raises(InvalidInputError, match="mixes positions"):
         LogitReadout(tail)
+
+
+@pytest.mark.parametrize("name", ["llama", "bert", "gemma2"])
+@torch.no_grad()
+def test_a_squared_step_counts_what_lies_outside_the_coordinates(name):
+    arrays, _, tail, _ = _read(name, positions=8)
+    hidden = torch.from_numpy(arrays["path_hidden"])
+    before, after = hidden[:, 0], hidden[:, -1]
+    readout = LogitReadout(tail)
+    step = readout.logits(after).double() - readout.logits(before).double()
+    step = step - step.mean(-1, keepdim=True)
+    whole = readout.squared_steps(before, after)
+    assert_close(whole, step.square().sum(-1), rtol=1e-3, atol=1e-6)
+    axes = readout.coordinates(hidden.flatten(0, 1), 4)
+    part = (axes.reduced(after) - axes.reduced(before)).square().sum(-1)
+    assert (part < whole).all()

@@ -27,9 +27,8 @@ COLUMNS = {
 def test_the_bundled_model_is_audited_by_default(audit):
     assert [v.name for v in audit.verdicts] == ["P0", "P1", "P2", "P3", "P4", "P4r"]
     decisions = {v.name: v.decision for v in audit.verdicts}
-    assert {decisions[name] for name in ("P0", "P1", "P3", "P4", "P4r")} == {
-        "abstains"
-    }  # three prompts
+    silent = {decisions[name] for name in ("P0", "P1", "P3", "P4", "P4r")}
+    assert silent == {"abstains"}  # three prompts
     assert "layers 4–14" in audit.verdicts[0].because
     assert "this run has 3" in audit.verdicts[0].because
     assert set(audit.table.columns) >= COLUMNS

@@ -1,6 +1,7 @@
 """Transport by bounds, rotation by gradient controls: planted fields, run folders, bad input."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -223,14 +224,21 @@ def test_too_few_tokens_say_what_they_carry():
     table = pd.DataFrame({"layer": [4], "prompts": [16], "status": ["abstained"],
                           "because": ["20 points in 8 coordinates carry too little"]})  # fmt: skip
 
-    class Folder:
-        settings = {"seed": 0}
-
-        def table(self, *names):
-            return table
-
-    for verdict in judge(Folder()):
+    folder = SimpleNamespace(settings={"seed": 0}, table=lambda *names: table)
+    for verdict in judge(folder):
         assert verdict.outcome == "abstains"
         assert "no verdict, because no layer could be measured; layer 4: 20 points" in (
             verdict.because
         )
+
+
+def test_motion_that_is_hardly_represented_is_uninformative_even_where_one_layer_speaks(turning):
+    x, u = linear(0, 1024, 0.3)
+    far = readings((x, u), total_energy=40 * u.square().sum(1))[0]
+    assert far.represented.value < 0.02
+    seen = readings((x, u), total_energy=8 * u.square().sum(1))[0]
+    assert 0.05 < seen.represented.value < 0.07
+    verdict = judge_rotation([far, far, seen], **SEED)
+    assert (verdict.outcome, verdict.decision) == ("uninformative", "abstains")
+    assert "of the motion over 3 central layers" in verdict.because
+    assert judge_rotation([seen], **SEED).outcome == "holds"

@@ -128,7 +128,8 @@ def stein_identities(
     Student statistic over 999 resamples of the units (in at most 256 blocks), which a Student
     quantile with Bonferroni's division undercuts: products are skewed, and 8 or 16 groups then
     reject the true score in 10 % of cases at 5 % (``benchmarks/stein_null.py``). Deviations are
-    compared after x_j/sd_j and s_j·sd_j, which leave the identities as they are. x is centred, which E[s] = 0 permits.
+    compared after x_j/sd_j and s_j·sd_j, which leave the identities as they are. x is centred,
+    which E[s] = 0 permits.
 
     Examples
     --------

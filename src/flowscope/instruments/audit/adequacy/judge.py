@@ -116,8 +116,8 @@ def _sentence(effect: ForecastEffect) -> str:
         low, high = ends(effect.interval)
         span = f" (95 %: {_signed(low)} to {_signed(high)})"
     text = (
-        f"on held-out prompts a fitted flow removes {_share(effect.skills['flow'])} of the error of "
-        f"{REFERENCES['still']}, {_signed(effect.effect)} points{span} against "
+        f"on held-out prompts a fitted flow removes {_share(effect.skills['flow'])} of the error "
+        f"of {REFERENCES['still']}, {_signed(effect.effect)} points{span} against "
         f"{REFERENCES[effect.reference]}, of {_points(effect.room)} that the coordinates allow"
     )
     others = {

@@ -50,11 +50,7 @@ _SUMS = {
     "flow": "flow",
     "floor": "the true coordinates (floor)",
 }
-<<<<<<< HEAD
-"""Columns of the table ``adequacy_skill``: references, then the flow with less and with all."""
-=======
 """Columns of the table ``adequacy_skill``, in the order of the list."""
->>>>>>> w-p1b
 
 
 def skill_sums(source: Source) -> pd.DataFrame:

@@ -14,10 +14,10 @@ $$ \mathrm{effect} = \mathrm{skill}(\text{flow})
 $i$ a prompt. The *room* is the effect of the true coordinates: what a perfect flow in these axes
 would gain. Where it is small the claim could not have held.
 
-Against the mean step alone, random Llamas of 24 layers had an effect of +.035 [.008, .062]; against
-both references it is −.25. Random twins of the bundled model went from +.007 and −.003 to −.12 and
+Against the mean step alone, a random Llama of 24 layers (one seed) had +.035 [.008, .062]; against
+both references it is −.24. Random twins of the bundled model went from +.007 and −.003 to −.12 and
 −.13, the bundled model from +.038 to +.032, stories260K from +.265 to +.185, planted flows from
-+.092 and +.123 to +.082 and +.123 (`benchmarks/forecast_panel.py`).
++.092 and +.123 to +.083 and +.123 (`benchmarks/forecast_panel.py`).
 """
 
 import math

@@ -9,8 +9,9 @@ interval, and abstains otherwise.
 *Rotation* asks whether $R_{\rm norm}$, a share of what was seen, is more than nine gradients of
 log-sum-exp potentials on the same states seem to have. One p, by the maximum over layers that share
 their signs, tests that it is at most their mean, or .01 where that is more. Where gradients and
-fields represent less than .05 of the motion, the claim could not have failed. A small R alone does
-not make a Schrödinger bridge (errata E47).
+fields represent less than .05 of the motion over the layers, the claim could not have failed; a
+layer that represents less has no part in effect and p. A small R alone does not make a Schrödinger
+bridge (errata E47).
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ def judge_transport(readings: list[RotationReading], *, units: int, seed: int) -
 
     amount = rotation_amount(readings)
     gradient, rotation = amount.gradient, amount.rotation
-    kept = {"n": units, "seed": seed}
     upper = pure_number(
         "1 − G/E, the most that may rotate",
         amount.upper,
         estimator=f"mean over {len(readings)} layers, cross-fitted between halves of the prompts",
         interval=_interval(1 - gradient.high, 1 - gradient.low, gradient),
-        **kept,
+        n=units,
+        seed=seed,
     )
     decision: Decision = amount.outcome
     because = _amount_in_words(amount, len(readings))
@@ -93,7 +94,7 @@ def judge_transport(readings: list[RotationReading], *, units: int, seed: int) -
         name=TRANSPORT.name,
         claim=TRANSPORT.says,
         statistic=upper,
-        null=pure_number("one half", _HALF, estimator="by definition", **kept),
+        null=pure_number("one half", _HALF, estimator="by definition", n=units, seed=seed),
         effect=_HALF - amount.upper,
         # ½ less the share that rotates, wherever that lies between its bounds.
         interval=_interval(gradient.low - _HALF, _HALF - rotation.low, gradient),
@@ -114,16 +115,15 @@ def judge_rotation(readings: list[RotationReading], *, units: int, seed: int) ->
     seed
         Of halves and signs.
     """
-    from flowscope.flows.hodge import REPRESENTED, rotation_presence
+    from flowscope.flows.hodge import rotation_presence
     from flowscope.flows.hodge.estimates import averaged_estimate
 
     there = rotation_presence(readings)
     if not there.informative:
-        return _too_little(there.represented, REPRESENTED, units)
+        return _too_little(there, len(readings), units)
     used = [readings[k] for k in there.used]
     control = sum(one.control for one in used) / len(used)
     effect, share = there.effect, averaged_estimate([one.normalised for one in used])
-    kept = {"n": units, "seed": seed}
     verdict = judged_effect(
         claim=ROTATION,
         statistic=pure_number(
@@ -131,13 +131,15 @@ def judge_rotation(readings: list[RotationReading], *, units: int, seed: int) ->
             share.value,
             estimator=f"mean over {len(used)} layers, cross-fitted between halves of the prompts",
             interval=_interval(share.low, share.high, share),
-            **kept,
+            n=units,
+            seed=seed,
         ),
         null=pure_number(
             "R_norm of nine log-sum-exp gradients",
             control,
             estimator=f"mean over the same {len(used)} layers",
-            **kept,
+            n=units,
+            seed=seed,
         ),
         effect=effect.value,
         interval=_interval(effect.low, effect.high, effect),
@@ -145,6 +147,7 @@ def judge_rotation(readings: list[RotationReading], *, units: int, seed: int) ->
         because=_presence_in_words(there, share, control, len(readings)),
         units=units,
         unit=_UNIT,
+        guard=_guard(there, len(readings)) if units >= MINIMUM_UNITS else "",
         p=there.p,
     )
     if verdict.outcome == "holds" and not there.p <= LEVEL:
@@ -156,13 +159,23 @@ def judge_rotation(readings: list[RotationReading], *, units: int, seed: int) ->
     return verdict
 
 
-def _too_little(represented: Estimate, limit: float, units: int) -> Verdict:
-    """Verdict where the fitted functions hold too little of the motion to speak of it."""
-    reason = (
-        f"the fitted gradients and fields represent {_percent(represented.value)} of the motion on "
-        f"average and less than {_percent(limit)} at every layer, too little to tell rotation from "
-        "none"
+def _guard(there: RotationPresence, layers: int) -> str:
+    """Why the claim could not have failed on these data; empty if it could."""
+    from flowscope.flows.hodge import REPRESENTED
+
+    seen = there.represented.value
+    if seen >= REPRESENTED and there.informative:
+        return ""
+    where = f"{layers} central layers" if layers > 1 else "one central layer"
+    return (
+        f"the fitted gradients and fields represent {_percent(max(seen, 0.0))} of the motion over "
+        f"{where}; below {_percent(REPRESENTED)} that is too little to speak of the motion"
     )
+
+
+def _too_little(there: RotationPresence, layers: int, units: int) -> Verdict:
+    """Verdict where the fitted functions hold too little of the motion at every layer."""
+    reason = _guard(there, layers)
     nothing = Unavailable("too little of the motion is represented")
     enough = units >= MINIMUM_UNITS
     return judged_effect(
@@ -200,9 +213,13 @@ def _presence_in_words(
         f"of it), {_percent(share.value)} rotates (R_norm), where gradients on the same states "
         f"read {_percent(control)}: a difference of {effect.value:+.3f} "
         f"[{effect.low:+.3f}, {effect.high:+.3f}], p {there.p:.2g} by the largest of "
-        f"{len(there.used)} layers; {found} of {layers} layers rotate by themselves (5 % level, "
-        "adjusted)"
+        f"{_layers(len(there.used))}; {found} of {_layers(layers)} rotate by themselves (5 % "
+        "level, adjusted)"
     )
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer{'s' if count > 1 else ''}"
 
 
 def _readings(arrays: Mapping[str, NDArray[Any]]) -> list[RotationReading]:

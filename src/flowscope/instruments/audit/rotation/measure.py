@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.hodge import RotationReading, rotation_presence, rotation_reading
+from flowscope.flows.hodge import RotationReading, Settings, rotation_presence, rotation_reading
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.reading import depth_of, path_probes, paths_of
 from flowscope.instruments.audit.rotation import TABLES
@@ -34,6 +34,9 @@ from flowscope.records import Unavailable
 __all__ = ["LayerRotation", "central_layers", "layer_rotations", "measure", "probes", "tables"]
 
 probes = path_probes
+
+# More blocks of prompts hardly narrow an interval, and each costs its moments.
+_SETTINGS = Settings(splits=4, blocks=32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,7 +127,9 @@ def layer_rotations(
                 axes[segment.first] = _axes(paths, states, rank)
             y, v, energy = _step(paths, axes[segment.first], hidden[:, layer - 1 : layer + 1])
             coordinates = y.shape[1]
-            reading = rotation_reading(y, v, groups=groups, seed=seed, total_energy=energy)
+            reading = rotation_reading(
+                y, v, groups=groups, seed=seed, total_energy=energy, settings=_SETTINGS
+            )
         except InvalidInputError as error:
             reading = Unavailable(str(error))
         made.append(
@@ -133,7 +138,7 @@ def layer_rotations(
                 reading=reading,
                 coordinates=coordinates,
                 tokens=len(groups),
-                prompts=len(groups.unique()),
+                prompts=int(groups.max()) + 1,
             )
         )
         advance()

@@ -37,7 +37,8 @@ def _rotation_caption(source: Source) -> str:
         "Green: nine gradient fields on the same states, with the energy and the noise of the "
         "motion; whatever they show is an error of the method, and only what lies above counts as "
         "rotation. Filled dots: more rotation than in gradients (p at most .05, adjusted for all "
-        f"layers), in {sum(filled)} of {count(len(filled), 'layer')}. Below: the share of all "
+        f"layers), in {sum(filled)} of {count(len(filled), 'layer')}; a layer of whose motion less "
+        "than 5 % is represented is not tested. Below: the share of all "
         "motion that rotates lies between the blue dot and the orange triangle; the claim asks on "
         "which side of one half. Fitted gradients and fields represent "
         f"{percent(min(seen))} to {percent(max(seen))} of the motion, by layer. "
@@ -54,7 +55,7 @@ FIGURES: dict[str, Figure] = {
         caption=_rotation_caption,
         key=(
             ("disc", "R_norm, more than gradients; below, least share that rotates"),
-            ("hollow blue", "R_norm, not more than gradients"),
+            ("hollow blue", "R_norm, not shown to be more, or not tested"),
             ("rule green", "nine gradients: mean, and their range as a band"),
             ("triangle", "largest share that may rotate"),
             ("rule half", "one half"),

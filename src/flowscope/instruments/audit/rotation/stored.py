@@ -14,7 +14,6 @@ __all__ = ["restored", "stored"]
 _ESTIMATES = ("normalised", "represented", "rotation", "gradient")
 _ENDS = ("value", "low", "high", "level")
 _NUMBERS = ("margin", "energy", "degree", "regressors", "potentials", "n", "groups", "blocks")
-_WHOLE = _NUMBERS[2:]
 
 
 def stored(layers: Sequence[int], readings: Sequence[RotationReading]) -> dict[str, NDArray[Any]]:
@@ -51,11 +50,9 @@ def restored(arrays: Mapping[str, NDArray[Any]]) -> list[RotationReading]:
 
 
 def _reading(arrays: Mapping[str, NDArray[Any]], row: int) -> RotationReading:
-    numbers = {
-        name: (int if name in _WHOLE else float)(arrays[name][row])  # type: ignore[operator]
-        for name in _NUMBERS
-    }
-    estimates = {
+    # Names are those of the fields; a whole number stays one.
+    fields: dict[str, Any] = {name: arrays[name][row].item() for name in _NUMBERS}
+    fields |= {
         name: Estimate(
             **dict(zip(_ENDS, map(float, arrays[name][row]), strict=True)),
             pseudo_values=torch.from_numpy(np.array(arrays[f"{name}_blocks"][row], np.float64)),
@@ -63,8 +60,7 @@ def _reading(arrays: Mapping[str, NDArray[Any]], row: int) -> RotationReading:
         for name in _ESTIMATES
     }
     return RotationReading(
-        **estimates,
-        **numbers,
+        **fields,
         controls=tuple(map(float, arrays["controls"][row])),
         null=torch.from_numpy(np.array(arrays["null"][row], np.float64)),
     )
