@@ -49,12 +49,14 @@ class Bytes:
         return "".join(chr(t) if 31 < t < 127 else f"<{t}>" for t in tokens)
 
 
-def audited(loaded: Loaded, texts: Sequence[str], *, tokens: int, seed: int = 0) -> list[Verdict]:
+def audited(
+    loaded: Loaded, texts: Sequence[str], *, tokens: int, seed: int = 0, **settings: object
+) -> list[Verdict]:
     """Verdicts of an audit of a model on some texts."""
     with tempfile.TemporaryDirectory() as folder:
         result = flowscope.audit(
             loaded, list(texts), out=f"{folder}/run", progress=False, prompts=len(texts),
-            tokens=tokens, seed=seed, **_QUIET,
+            tokens=tokens, seed=seed, **_QUIET, **settings,
         )  # fmt: skip
         return list(result.verdicts)
 

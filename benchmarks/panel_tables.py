@@ -70,10 +70,15 @@ def _random(runs: Runs, deep: Runs) -> str:
             str(len(part)),
             *(str(counted(of)["holds"]) for of in _verdicts(part.values()).values()),
         ]
-        for name, part in [*sorted(runs.items()), *deep.items()]
+        for name, part in sorted(runs.items())
     ]
     by_kind = _table(["*holds* by kind", "runs", *rows], kinds)
-    return f"{whole}\n\n{_greens(rows)}\n\n{by_kind}"
+    words = [
+        f"P0 on untrained {name}: {row['outcome']}, relative variation {row['statistic']:.2f}."
+        for name, part in deep.items()
+        for row in _verdicts(part.values())["P0"]
+    ]
+    return "\n\n".join([whole, _greens(rows), by_kind, *dict.fromkeys(words)])
 
 
 def _greens(rows: Mapping[str, Sequence[Row]]) -> str:

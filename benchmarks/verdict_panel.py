@@ -66,7 +66,9 @@ def row_of(verdict: Verdict) -> Row:
     """What is kept of a verdict."""
     interval, effect = verdict.interval, verdict.effect
     bounds = None if isinstance(interval, Unavailable) else list(map(_rounded, ends(interval)))
+    number = verdict.statistic.numbers() if verdict.statistic.status == "ok" else np.nan
     return {
+        "statistic": _rounded(float(number)),
         "outcome": verdict.outcome,
         "strength": verdict.strength,
         "effect": None if isinstance(effect, Unavailable) else _rounded(float(effect)),
@@ -123,9 +125,15 @@ def random_jobs(runs: int) -> Iterator[Job]:
 
 
 def deep_jobs(runs: int) -> Iterator[Job]:
-    """Deep networks with random weights, which pass the gate; they are not among the others."""
+    """The gate on deep networks with random weights; forecasts and rotation are left out."""
+
+    def gate(seed: int) -> list[Verdict]:
+        texts = list(packaged_texts())[:RANDOM_PROMPTS]
+        verdicts = audited(deep_model(seed), texts, tokens=RANDOM_TOKENS, flow_positions=0)
+        return [verdict for verdict in verdicts if verdict.name == "P0"]
+
     for seed in range(runs):
-        yield Job("deep", "Llama, 42 layers", str(seed), partial(random_verdicts, deep_model, seed))
+        yield Job("deep", "Llama, 42 layers", str(seed), partial(gate, seed))
 
 
 def real_jobs(models: dict[str, str], texts: dict[str, Path]) -> Iterator[Job]:
