@@ -74,26 +74,26 @@ class LinearTail:
 
 def planted(
     seed: int, *, speed: float, drift: float, noise: float = 0.5, steady: bool = False,
-    shuffled: bool = False,
+    shuffled: bool = False, prompts: int = PROMPTS, layers: int = LAYERS,
 ) -> Paths:  # fmt: skip
     """Paths of h' = h + c_layer + A h / L + noise, every prompt around a centre of its own."""
     g = torch.Generator().manual_seed(seed)
     A = speed * torch.randn(WIDTH, WIDTH, generator=g) / WIDTH**0.5
-    constant = drift * torch.randn(LAYERS, WIDTH, generator=g) / LAYERS**0.5
+    constant = drift * torch.randn(layers, WIDTH, generator=g) / layers**0.5
     if steady:
-        constant = drift * torch.randn(1, WIDTH, generator=g).expand(LAYERS, -1) / LAYERS
-    centre = 0.5 * torch.randn(PROMPTS, 1, WIDTH, generator=g)
-    h = (centre + torch.randn(PROMPTS, CLOSE, WIDTH, generator=g)).flatten(0, 1)
+        constant = drift * torch.randn(1, WIDTH, generator=g).expand(layers, -1) / layers
+    centre = 0.5 * torch.randn(prompts, 1, WIDTH, generator=g)
+    h = (centre + torch.randn(prompts, CLOSE, WIDTH, generator=g)).flatten(0, 1)
     states = [h]
-    flow = torch.linalg.matrix_exp(A / LAYERS)
-    for layer in range(LAYERS):
-        fresh = noise * torch.randn(h.shape, generator=g) / LAYERS**0.5
+    flow = torch.linalg.matrix_exp(A / layers)
+    for layer in range(layers):
+        fresh = noise * torch.randn(h.shape, generator=g) / layers**0.5
         states.append(states[-1] @ flow.mT + constant[layer] + fresh)
     hidden = torch.stack(states, 1)
     if shuffled:
-        hidden = hidden[:, torch.randperm(LAYERS + 1, generator=g)]
+        hidden = hidden[:, torch.randperm(layers + 1, generator=g)]
     U = torch.randn(VOCABULARY, WIDTH, generator=g) / WIDTH**0.5
-    place = np.arange(PROMPTS * CLOSE)
+    place = np.arange(prompts * CLOSE)
     return Paths(
         prompt=place // CLOSE,
         position=place % CLOSE,

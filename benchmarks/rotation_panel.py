@@ -85,6 +85,14 @@ def linear(seed: int, n: int, share: float, d: int = 8) -> Field:
     return x, u + g.normal(n, d)
 
 
+def quiet_linear(seed: int, n: int, share: float, d: int = 4) -> Field:
+    """The same in few coordinates, with noise of a tenth of the energy of the signal."""
+    x, u = linear(seed, n, share, d)
+    g = Draws(seed)
+    g.normal(n, d)
+    return x, u - (1 - math.sqrt(0.1)) * g.normal(n, d)
+
+
 def rough_plane(seed: int, n: int, smooth: bool) -> Field:
     """Field in a square with rotation of share .6 to .9: stream functions sin kx · sin ly, k ≥ 4.
 

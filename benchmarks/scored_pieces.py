@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,10 @@ class ScoredPieces:
         """Token numbers of a text, word by word, as a tokenizer of transformers returns them."""
         words = re.findall(" [^ ]*|^[^ ]+", text)
         return {"input_ids": [number for word in words for number in self._merged(word)]}
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Text of some tokens."""
+        return "".join(self._piece[number] for number in tokens)
 
     def _merged(self, word: str) -> list[int]:
         ids = [number for letter in word for number in self._letter(letter)]
