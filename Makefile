@@ -55,6 +55,13 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.image_time
 	$(BIN)/python -m benchmarks.image_null --out benchmarks/results/image_null.txt
 	$(BIN)/python -m benchmarks.image_anchor --out benchmarks/results/image_anchor.txt
+	$(BIN)/python -m benchmarks.calibration
+	$(BIN)/python -m benchmarks.compare_null
+	$(BIN)/python -m benchmarks.stein_null
+	$(BIN)/python -m benchmarks.locking_slope
+	$(BIN)/python -m benchmarks.forecast_panel
+	$(BIN)/python -m benchmarks.rotation_panel
+	$(BIN)/python -m benchmarks.verdict_panel
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'
