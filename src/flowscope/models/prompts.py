@@ -18,7 +18,15 @@ from flowscope.errors import InvalidInputError
 from flowscope.models.loading import Loaded
 from flowscope.records import Unavailable
 
-__all__ = ["Batch", "Prompts", "batches_of", "packaged_texts", "prompts_of", "read_texts"]
+__all__ = [
+    "Batch",
+    "Prompts",
+    "batches_of",
+    "packaged_texts",
+    "prompts_of",
+    "read_texts",
+    "token_text",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -191,3 +199,17 @@ def batches_of(loaded: Loaded, prompts: Prompts, size: int) -> Iterator[Batch]:
         if loaded.kind == "seq2seq":
             inputs["decoder_input_ids"] = inputs["input_ids"]
         yield Batch(inputs=inputs, prompts=numbers, mask=mask)
+
+
+def token_text(tokenizer: Any, token: int) -> str:
+    """Text of a token that the files of a run can hold.
+
+    A vocabulary of bytes has a token for NUL, and some decode to half a surrogate pair. The first
+    becomes its symbol ␀, the second a question mark.
+
+    >>> from types import SimpleNamespace
+    >>> token_text(SimpleNamespace(decode=lambda ids: chr(ids[0])), 0)
+    '␀'
+    """
+    text = str(tokenizer.decode([token])).replace("\0", "␀")
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -13,7 +13,7 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
 from flowscope.models.preparation import chosen_texts, loaded_model
-from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of
+from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of, token_text
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.records import Unavailable
 
@@ -42,7 +42,7 @@ class AuditSubject(Subject):
             return str(labels.get(outcome, outcome))
         if isinstance(self.loaded.tokenizer, Unavailable):
             return str(outcome)
-        return str(self.loaded.tokenizer.decode([outcome]))
+        return token_text(self.loaded.tokenizer, outcome)
 
     def batches(self, batch: int) -> Iterator[Batch]:
         """All prompts, anew at every call."""

@@ -9,6 +9,7 @@ import torch
 
 from flowscope.instruments.heads.subject import HeadsBench
 from flowscope.lab.claim import Abstention
+from flowscope.models.prompts import token_text
 from flowscope.probes.heads.portrait import portrait
 from flowscope.records import Unavailable
 
@@ -51,4 +52,4 @@ def _sentence(bench: HeadsBench) -> tuple[dict[str, Any], list[str]]:
     inputs = {"input_ids": row}
     if loaded.kind == "seq2seq":
         inputs["decoder_input_ids"] = row
-    return inputs, [str(tokenizer.decode([i])) for i in shown]
+    return inputs, [token_text(tokenizer, i) for i in shown]
