@@ -209,7 +209,7 @@ def test_one_column_alone_is_no_error(tmp_path, run, name):
 def test_an_abstained_run_withholds_and_says_why(tmp_path):
     run = write_run(tmp_path / "run", abstained=True)
     text = Structure(report_html(run, PAGE)).text
-    assert "Of 4 claims, 4 abstain. 0 of 30 layers can be read as a flow." in text
+    assert "Of 5 claims, 5 abstain. 0 of 30 layers can be read as a flow." in text
     assert "relative variation 0.41 above the threshold 0.15" in text
 
 

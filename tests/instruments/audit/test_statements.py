@@ -21,9 +21,11 @@ def verdict(name, statistic, decision="holds"):
     absent = Unavailable("synthetic")
     if statistic.status != "ok":
         decision = "abstains"
+    spoken = statistic.status == "ok"
     return Verdict(
-        name=name, claim=f"claim {name}", statistic=statistic, null=absent, effect=absent,
-        interval=absent, decision=decision, because="because",
+        name=name, claim=f"claim {name}", statistic=statistic, null=absent,
+        effect=float(statistic.numbers()) if spoken else absent,
+        interval=statistic.interval if spoken else absent, decision=decision, because="because",
     )  # fmt: skip
 
 

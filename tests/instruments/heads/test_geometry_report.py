@@ -88,6 +88,7 @@ def test_the_page_is_about_heads_and_not_about_depth(structure, page):
     assert "depth audit" not in structure.text
     headings = re.findall(r"<h2[^>]*>(.*?)</h2>", page)
     assert headings == [
+        "Findings",
         "What the source says, what we measure",
         "Do its identities hold?",
         "Verdicts",

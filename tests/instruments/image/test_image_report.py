@@ -131,6 +131,7 @@ def test_the_page_is_about_an_image_model_in_the_asked_order(structure, page):
     assert "flowscope · image model" in structure.text
     assert "depth audit" not in structure.text
     assert re.findall(r"<h2[^>]*>(.*?)</h2>", page) == [
+        "Findings",
         "Verdicts",
         "What was measured",
         "What the source says, what we measure",

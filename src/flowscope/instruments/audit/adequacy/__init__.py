@@ -43,6 +43,7 @@ _SUM = "summed over tokens and layers, onward"
 
 
 _SKILL = Table(
+    optional=True,
     purpose="error of each forecast by prompt, from which P1 is judged",
     keys=("first_layer", "last_layer", "prompt"),
     columns=(

@@ -27,6 +27,7 @@ _PER_E = "log per factor e of tail mass"
 
 
 _SLOPES = Table(
+    optional=True,
     purpose="how movement against a transplanted step depends on tail mass, by layer",
     keys=("layer",),
     columns=(
@@ -60,6 +61,7 @@ _SLOPES = Table(
 
 
 _PROMPTS = Table(
+    optional=True,
     purpose="the part of every prompt in the locking slope of the mixed layers",
     keys=("prompt",),
     columns=(

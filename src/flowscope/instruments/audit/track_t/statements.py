@@ -6,7 +6,7 @@ Where a check of the source cannot fail, the row says so.
 import numpy as np
 import pandas as pd
 
-from flowscope.evidence.verdicts import ends
+from flowscope.evidence.verdicts import ends, not_measured
 from flowscope.instruments.audit.adequacy import ADEQUACY
 from flowscope.instruments.audit.contraction import CONTRACTION
 from flowscope.instruments.audit.locking import LOCKING
@@ -65,7 +65,8 @@ class _Reading:
 
     def _verdict(self, claim: Claim) -> tuple[Verdict, float, float, float]:
         """A verdict with its number and interval, NaN where there are none."""
-        verdict = self._verdicts[claim.name]
+        reason = "this run was made before the claim was judged"
+        verdict = self._verdicts.get(claim.name) or not_measured(claim, reason)
         return verdict, *numbers_of(verdict.statistic)
 
     def _note(self, name: str) -> tuple[float, float, float]:
@@ -101,7 +102,7 @@ class _Reading:
         )  # fmt: skip
 
     def skill(self) -> Statement:
-        verdict = self._verdicts[ADEQUACY.name]
+        verdict, *_ = self._verdict(ADEQUACY)
         gain, span = verdict.effect, verdict.interval
         ok = not isinstance(gain, Unavailable) and not isinstance(span, Unavailable)
         low, high = ends(span) if not isinstance(span, Unavailable) else (np.nan, np.nan)
