@@ -65,6 +65,7 @@ SMALL: Mapping[str, tuple[str, tuple[str, ...], Mapping[str, Any]]] = {
             "resamples": 100,
             "control_prompts": 4,
             "flow_rank": 16,
+            "flow_close": 4,
             "rotation_rank": 3,
             "rotation_layers": 3,
         },
