@@ -6,6 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import ttest_1samp
 
+from flowscope.instruments.audit.adequacy import judge as adequacy_judge
 from flowscope.instruments.audit.adequacy.judge import judge_forecast
 from flowscope.instruments.audit.adequacy.rule import copies, forecast_effect, integrated
 from flowscope.records import Unavailable
@@ -150,3 +151,25 @@ def test_segments_of_a_prompt_are_added_up():
     both = pd.concat([rows, rows.assign(first_layer=11)])
     assert_allclose(forecast_effect(both).effect, forecast_effect(rows).effect)
     assert forecast_effect(both).prompts == 12
+
+
+def test_equal_prompts_whose_tokens_lie_at_other_places_abstain(monkeypatch):
+    """They differ in the table and not in the medians of their layers."""
+    rows = table(noise=0.02)
+    assert judge_forecast(rows).outcome == "holds"
+
+    class Folder:
+        settings = ()
+
+        def table(self, name, *columns):
+            return rows if name == "adequacy_skill" else pd.DataFrame(columns=columns)
+
+        def arrays(self, name):
+            return {"relative_step": np.ones((12, 3))}
+
+    folder = Folder()
+    folder.settings = {"seed": 0}
+    monkeypatch.setattr(adequacy_judge, "_segments", lambda *tables: "")
+    (verdict,) = adequacy_judge.judge(folder)
+    assert verdict.decision == "abstains"
+    assert "11 of 12 prompts are copies of others" in verdict.because

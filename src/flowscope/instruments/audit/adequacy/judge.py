@@ -19,6 +19,7 @@ from flowscope.instruments.audit.adequacy.rule import (
     forecast_effect,
     integrated,
 )
+from flowscope.instruments.audit.units import distinct_prompts
 from flowscope.lab.view import Records
 from flowscope.records import Measurement, Unavailable, Verdict
 
@@ -40,12 +41,19 @@ def judge(records: Records) -> list[Verdict]:
     moving = integrated(table)
     if moving.empty:
         return [not_measured(ADEQUACY, f"the fitted flow cannot be integrated: {_stops(drifts)}")]
+    prompts = records.arrays("prompts")
+    same = len(prompts["relative_step"]) - len(distinct_prompts(prompts))
     seed = int(records.settings.get("seed", 0))
-    return [judge_forecast(moving, seed=seed, words=_segments(moving, drifts))]
+    return [judge_forecast(moving, seed=seed, words=_segments(moving, drifts), same=same)]
 
 
 def judge_forecast(
-    table: pd.DataFrame, *, claim: Claimed = ADEQUACY, seed: int = 0, words: str = ""
+    table: pd.DataFrame,
+    *,
+    claim: Claimed = ADEQUACY,
+    seed: int = 0,
+    words: str = "",
+    same: int = 0,
 ) -> Verdict:
     """Judge the gain of a flow over its references on held-out prompts.
 
@@ -59,11 +67,14 @@ def judge_forecast(
         Of the resamples of prompts.
     words
         What is said after the numbers: where, and by which drift.
+    same
+        How many prompts equal an earlier one. Their tokens are sampled at other places, so that
+        the table alone does not show it.
     """
     effect = forecast_effect(table, seed=seed)
     if isinstance(effect, Unavailable):
         return not_measured(claim, effect.reason)
-    same, prompts = copies(table), effect.prompts
+    same, prompts = max(same, copies(table)), effect.prompts
     if same > _MOST_COPIES * prompts:
         return not_measured(
             claim,
