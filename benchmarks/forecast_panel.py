@@ -2,7 +2,7 @@
 
 Subjects whose answer is known, on a linear output: steps that are the same for every token
 (``constant drift``), with noise that no forecast can know; a linear flow (``planted flow``) with
-noise, and the same flow in random order of its layers (``shuffled depth``). Then real
+noise, also of tokens that have names; steps that depend on the name alone; and the same flow in random order of its layers (``shuffled depth``). Then real
 architectures: the bundled model and the same with random weights, small Llamas with random
 weights, and any trained Llama folder with a text.
 
@@ -34,7 +34,7 @@ from flowscope.flows import segments_of
 from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
 from flowscope.instruments.audit.adequacy.judge import judge_forecast
 from flowscope.instruments.audit.adequacy.rule import forecast_effect, integrated
-from flowscope.instruments.audit.paths import Paths, sampled_paths
+from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.models.loading import Loaded, load
 from flowscope.models.prompts import Prompts, batches_of, packaged_texts, prompts_of
@@ -46,7 +46,7 @@ from flowscope.tap import LinearOutput
 
 RESULTS = Path(__file__).parent / "results" / "forecast_panel.json"
 PROMPTS, TOKENS, FITTED, CLOSE, LAYERS, WIDTH, VOCABULARY = 32, 128, 32, 12, 10, 16, 200
-RANK, THRESHOLD = 64, 0.15
+RANK, THRESHOLD, NAMES = 64, 0.15, 40
 UNGATED = ("random", "shuffled")
 
 
@@ -92,8 +92,36 @@ def planted(
     hidden = torch.stack(states, 1)
     if shuffled:
         hidden = hidden[:, torch.randperm(layers + 1, generator=g)]
+    return linear_paths(hidden, g)
+
+
+def named(
+    seed: int, *, flow: bool, prompts: int = PROMPTS, layers: int = LAYERS
+) -> tuple[Paths, np.ndarray]:
+    """Paths of tokens with one of 40 names, and the names.
+
+    Tokens of one name start around one place. Either each name has its own step at every layer and
+    the state plays no part, or a linear flow carries all of them and the name plays no part.
+    """
+    g = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(NAMES, (prompts * CLOSE,), generator=g)
+    h = torch.randn(NAMES, WIDTH, generator=g)[tokens]
+    h = h + (1.0 if flow else 0.2) * torch.randn(h.shape, generator=g)
+    steps = torch.randn(NAMES, layers, WIDTH, generator=g)[tokens] / layers**0.5
+    A = torch.randn(WIDTH, WIDTH, generator=g) / WIDTH**0.5
+    carried = torch.linalg.matrix_exp(A / layers)
+    states = [h]
+    for layer in range(layers):
+        fresh = 0.2 * torch.randn(h.shape, generator=g) / layers**0.5
+        moved = states[-1] @ carried.mT if flow else states[-1] + steps[:, layer]
+        states.append(moved + fresh)
+    return linear_paths(torch.stack(states, 1), g), tokens.numpy()
+
+
+def linear_paths(hidden: Tensor, g: torch.Generator) -> Paths:
+    """Paths of the states of a model that ends in a random linear map."""
     U = torch.randn(VOCABULARY, WIDTH, generator=g) / WIDTH**0.5
-    place = np.arange(prompts * CLOSE)
+    place = np.arange(len(hidden))
     return Paths(
         prompt=place // CLOSE,
         position=place % CLOSE,
@@ -104,18 +132,22 @@ def planted(
     )
 
 
-PLANTED: dict[str, Callable[[int], Paths]] = {
-    "constant drift": lambda seed: planted(seed, speed=0, drift=1),
-    "constant drift, all layers": lambda seed: planted(seed, speed=0, drift=1, steady=True),
-    "noise": lambda seed: planted(seed, speed=0, drift=0, noise=1),
-    "planted flow": lambda seed: planted(seed, speed=1, drift=1),
-    "planted flow, steady": lambda seed: planted(seed, speed=1, drift=1, steady=True),
-    "shuffled depth": lambda seed: planted(seed, speed=1, drift=1, shuffled=True),
+Reading = tuple[Paths, np.ndarray | None]
+
+PLANTED: dict[str, Callable[[int], Reading]] = {
+    "constant drift": lambda seed: (planted(seed, speed=0, drift=1), None),
+    "constant drift, all layers": lambda seed: (planted(seed, speed=0, drift=1, steady=True), None),
+    "noise": lambda seed: (planted(seed, speed=0, drift=0, noise=1), None),
+    "planted flow": lambda seed: (planted(seed, speed=1, drift=1), None),
+    "planted flow, steady": lambda seed: (planted(seed, speed=1, drift=1, steady=True), None),
+    "flow of named tokens": lambda seed: named(seed, flow=True),
+    "steps by name": lambda seed: named(seed, flow=False),
+    "shuffled depth": lambda seed: (planted(seed, speed=1, drift=1, shuffled=True), None),
 }
 
 
-def model_paths(loaded: Loaded, prompts: Prompts) -> Paths:
-    """Depth paths of a model, as the audit reads them."""
+def model_paths(loaded: Loaded, prompts: Prompts) -> tuple[Paths, np.ndarray]:
+    """Depth paths of a model, as the audit reads them, and the token of each."""
     paths = sampled_paths(
         loaded.model,
         batches_of(loaded, prompts, 8),
@@ -124,7 +156,7 @@ def model_paths(loaded: Loaded, prompts: Prompts) -> Paths:
         close=CLOSE,
     )
     assert not isinstance(paths, Unavailable), paths.reason
-    return paths
+    return paths, following_tokens(paths, prompts.items, ahead=0)
 
 
 def byte_pairs(text: str, pieces: list[dict[str, object]]) -> list[int]:
@@ -157,6 +189,18 @@ def story_prompts(folder: Path, text: Path) -> Prompts:
     )
 
 
+def random_gpt2(seed: int, size: int) -> torch.nn.Module:
+    """A GPT-2 network of 12 layers and width 96 with random weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        n_embd=96, n_layer=12, n_head=4, vocab_size=size, n_positions=256, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    return GPT2LMHeadModel(config).eval()
+
+
 def small_llama(seed: int, layers: int) -> torch.nn.Module:
     """A Llama of width 64 with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -169,7 +213,7 @@ def small_llama(seed: int, layers: int) -> torch.nn.Module:
     return LlamaForCausalLM(config).eval()
 
 
-def models(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], Paths]]]:
+def models(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], Reading]]]:
     """Real architectures, trained and with random weights."""
     bundled = load(bundled_path())
     texts = prompts_of(bundled, packaged_texts(), count=PROMPTS, length=TOKENS)
@@ -178,6 +222,9 @@ def models(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[],
         twin = fresh_twin(bundled.model, seed)
         assert not isinstance(twin, Unavailable)
         yield "random bundled", seed, lambda m=twin: model_paths(replace(bundled, model=m), texts)
+    for seed in range(options.random):
+        network = random_gpt2(seed, int(bundled.model.config.vocab_size))
+        yield "random GPT-2", seed, lambda m=network: model_paths(replace(bundled, model=m), texts)
     if options.llama is None:
         return
     llama = load(options.llama)
@@ -212,11 +259,13 @@ def segments(paths: Paths, *, gate: bool) -> tuple[list[SegmentEvidence], str]:
     return made, "; ".join(words)
 
 
-def reading(paths: Paths, *, seed: int, gate: bool) -> dict[str, object]:
+def reading(
+    paths: Paths, *, seed: int, gate: bool, tokens: np.ndarray | None = None
+) -> dict[str, object]:
     """The verdict on one subject and what it rests on."""
     start = time.process_time()
     parts, words = segments(paths, gate=gate)
-    made = [cross_forecasts(paths, part, rank=RANK, seed=seed) for part in parts]
+    made = [cross_forecasts(paths, part, rank=RANK, tokens=tokens, seed=seed) for part in parts]
     forecasts = [part for part in made if not isinstance(part, Unavailable)]
     if not forecasts:
         reasons = [part.reason for part in made if isinstance(part, Unavailable)]
@@ -276,7 +325,9 @@ def main() -> None:
     for name, seed, make in chain(subjects, models(options)):
         if wanted and not name.startswith(wanted):
             continue
-        row = {"seed": seed, **reading(make(), seed=seed, gate=not name.startswith(UNGATED))}
+        paths, tokens = make()
+        gate = not name.startswith(UNGATED)
+        row = {"seed": seed, **reading(paths, seed=seed, gate=gate, tokens=tokens)}
         runs.setdefault(name, []).append(row)
         print(name, json.dumps(row), flush=True)
         store(name, runs[name])

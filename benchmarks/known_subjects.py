@@ -55,7 +55,9 @@ def depth_arrays(paths: Paths) -> Arrays:
     }
 
 
-def path_verdicts(paths: Paths, seed: int, *, gate: bool = True) -> Iterator[Verdict]:
+def path_verdicts(
+    paths: Paths, seed: int, *, gate: bool = True, tokens: np.ndarray | None = None
+) -> Iterator[Verdict]:
     """P0, P1 and P2 on sampled paths; without the gate, P1 on every layer."""
     depth = depth_arrays(paths)
     prompts = np.unique(depth["prompt"])
@@ -69,7 +71,7 @@ def path_verdicts(paths: Paths, seed: int, *, gate: bool = True) -> Iterator[Ver
         ]
     else:
         parts = [segment(1, paths.layers)]
-    yield forecast_verdict(paths, parts, seed)
+    yield forecast_verdict(paths, parts, seed, tokens)
     if gate:
         yield locking_verdict(transplants_of(depth, seed), seed)
 
@@ -83,11 +85,16 @@ def segment(first: int, last: int) -> SegmentEvidence:
     )  # fmt: skip
 
 
-def forecast_verdict(paths: Paths, parts: list[SegmentEvidence], seed: int) -> Verdict:
+def forecast_verdict(
+    paths: Paths, parts: list[SegmentEvidence], seed: int, tokens: np.ndarray | None
+) -> Verdict:
     """P1 on some segments."""
     if not parts:
         return not_measured(ADEQUACY, "no layer passes the gate")
-    made = [cross_forecasts(paths, part, rank=forecast_panel.RANK, seed=seed) for part in parts]
+    made = [
+        cross_forecasts(paths, part, rank=forecast_panel.RANK, tokens=tokens, seed=seed)
+        for part in parts
+    ]
     forecasts = [part for part in made if not isinstance(part, Unavailable)]
     if not forecasts:
         return not_measured(
@@ -127,6 +134,12 @@ def planted_paths(seed: int, *, gate: bool = True, **options: float) -> Iterator
     yield from path_verdicts(paths, seed, gate=gate)
 
 
+def named_paths(seed: int, *, flow: bool) -> Iterator[Verdict]:
+    """Verdicts on planted paths of tokens that have names."""
+    paths, tokens = forecast_panel.named(seed, flow=flow, prompts=PROMPTS, layers=LAYERS)
+    yield from path_verdicts(paths, seed, tokens=tokens)
+
+
 def planted_steps(seed: int, *, outcomes: int, exponent: float) -> Iterator[Verdict]:
     """P2 on logit steps that are drawn."""
     yield locking_verdict(locking_slope.planted(seed, outcomes, exponent), seed)
@@ -158,6 +171,8 @@ FIELDS: Mapping[str, Callable[[int], rotation_panel.Field]] = {
 SUBJECTS: Mapping[str, Maker] = {
     "planted flow": partial(planted_paths, speed=1, drift=1),
     "planted flow, steady": partial(planted_paths, speed=1, drift=1, steady=True),
+    "flow of named tokens": partial(named_paths, flow=True),
+    "steps by name": partial(named_paths, flow=False),
     "constant drift": partial(planted_paths, speed=0, drift=1),
     "constant drift, all layers": partial(planted_paths, speed=0, drift=1, steady=True),
     "noise": partial(planted_paths, speed=0, drift=0, noise=1),
@@ -178,6 +193,8 @@ EXPECTED: Mapping[tuple[str, str], str] = {
     ("planted flow, steady", "P0"): "holds",
     ("planted flow", "P1"): "holds",
     ("planted flow, steady", "P1"): "holds",
+    ("flow of named tokens", "P1"): "holds",
+    ("steps by name", "P1"): "never holds",
     ("constant drift", "P1"): "never holds",
     ("constant drift, all layers", "P1"): "never holds",
     ("noise", "P1"): "never holds",

@@ -80,6 +80,14 @@ def test_size_is_the_share_of_what_overlap_leaves_open(effect, null, outcome, st
     assert "1 heads bring points together more than overlap" in verdict.because
 
 
+@pytest.mark.parametrize(("null", "outcome"), [(0.94, "fails"), (0.96, "uninformative")])
+def test_a_share_of_nearly_nothing_decides_nothing(null, outcome):
+    """Nearly uniform rows: κ and its permutation differ in the third decimal, and surely so."""
+    verdict = planted(-0.005, null=null, spread=0.001)
+    assert verdict.outcome == outcome
+    assert ("overlap leaves only 0.040 open" in verdict.because) is (outcome == "uninformative")
+
+
 @pytest.mark.parametrize("prompts", [1, 7])
 def test_few_prompts_decide_nothing_and_say_how_many_are_needed(prompts):
     verdict = planted(0.3, prompts=prompts)

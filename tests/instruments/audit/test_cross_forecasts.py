@@ -1,4 +1,4 @@
-"""P1 against a shift and a scale per layer, on paths whose answer is known."""
+"""P1 against shift, scale and lookup, on paths whose answer is known."""
 
 import pytest
 import torch
@@ -24,8 +24,8 @@ def only_ridge():
         yield
 
 
-def forecast(paths, rank=WIDTH):
-    return cross_forecasts(paths, segment(), rank=rank)
+def forecast(paths, rank=WIDTH, tokens=None):
+    return cross_forecasts(paths, segment(), rank=rank, tokens=tokens)
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,42 @@ def test_fading_toward_the_mean_is_a_scale_and_no_flow():
     assert effect.skills["flow"] > effect.skills["mean_drift"] + 0.05
     assert effect.reference == "scaled_drift"
     assert judge_forecast(table).outcome != "holds"
+
+
+def named(seed, names=8):
+    """A generator, the name of every token, and a start for each name."""
+    g = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(names, (N,), generator=g)
+    return g, tokens, torch.randn(names, WIDTH, generator=g)
+
+
+def test_a_step_by_name_is_a_lookup_and_no_flow(monkeypatch):
+    """What untrained networks do: a token moves by its name, which neighbours find again."""
+    monkeypatch.setattr(crossed, "KINDS", ("neighbours",))
+    g, tokens, start = named(5)
+    steps = 0.4 * torch.randn(len(start), LAYERS, WIDTH, generator=g)
+    fresh = 0.05 * torch.randn(N, LAYERS + 1, WIDTH, generator=g)
+    course = torch.cat([start[:, None], start[:, None] + steps.cumsum(1)], 1)
+    paths = paths_of(course[tokens] + fresh, g)
+    table = skill_table([forecast(paths, tokens=tokens.numpy())])
+    effect = forecast_effect(table)
+    assert effect.skills["flow"] > effect.skills["scaled_drift"] + 0.2  # it would have held
+    assert effect.reference == "lookup"
+    assert judge_forecast(table).outcome != "holds"
+    assert judge_forecast(table.drop(columns="lookup")).outcome == "holds"
+
+
+def test_a_flow_of_tokens_with_names_holds_against_the_lookup():
+    """Tokens of one name start apart, so that the name does not tell where they go."""
+    g, tokens, start = named(6)
+    h = start[tokens] + torch.randn(N, WIDTH, generator=g)
+    step = torch.linalg.matrix_exp(A / LAYERS)
+    states = [h]
+    for _ in range(LAYERS):
+        states.append(states[-1] @ step.mT)
+    table = skill_table([forecast(paths_of(torch.stack(states, 1), g), tokens=tokens.numpy())])
+    assert forecast_effect(table).skills["lookup"] > 0.1
+    assert judge_forecast(table).outcome == "holds"
 
 
 def test_linear_flow_holds(flowing):

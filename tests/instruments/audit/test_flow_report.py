@@ -97,7 +97,7 @@ def test_forecasts_are_those_of_the_table_with_a_gap_between_segments(source, ho
     names = (
         [*flow_figures.FORECASTS][::-1]
         if horizon == "onward"
-        else ["floor", "persistence", "scaled", "mean", "flow"]
+        else ["floor", "persistence", "lookup", "scaled", "mean", "flow"]
     )
     assert len(lines) == len(names)
     for name, line in zip(names, lines, strict=True):
@@ -123,7 +123,7 @@ def test_a_flow_that_could_not_be_integrated_is_left_out_and_said(source):
 
 def test_each_kind_of_drift_has_its_skill_at_the_last_layer(source):
     shown = drift_skills(source)
-    assert len(shown) == len(SEGMENTS) * (len(KINDS) + 4)
+    assert len(shown) == len(SEGMENTS) * (len(KINDS) + 5)
     ridge = shown[shown["drift"] == "ridge"].iloc[0]
     assert ridge["skill onward"] == "0.28 [0.25, 0.31]"
     assert ridge["chosen"] == "both halves"

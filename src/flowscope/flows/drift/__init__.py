@@ -28,6 +28,7 @@ from flowscope.flows.drift.layers import (
     scaled_paths,
     shuffled_layers,
 )
+from flowscope.flows.drift.lookups import Lookup, chosen_lookup, label_means, lookup_paths
 from flowscope.flows.drift.marginals import (
     Discrepancy,
     discrepancy,
@@ -51,6 +52,7 @@ __all__ = [
     "DriftSample",
     "FeatureMap",
     "Kernel",
+    "Lookup",
     "MeanDrift",
     "NamedDrift",
     "Neighbours",
@@ -64,6 +66,7 @@ __all__ = [
     "Training",
     "as_drift",
     "carried",
+    "chosen_lookup",
     "discrepancy",
     "distance_kernel",
     "drift_sample",
@@ -78,6 +81,8 @@ __all__ = [
     "instantaneous_sample",
     "ks_distance",
     "ks_draws",
+    "label_means",
+    "lookup_paths",
     "mean_drift",
     "mean_paths",
     "median_distance",

@@ -1,4 +1,4 @@
-"""P1 Forecast: whether a flow predicts the layers of other prompts beyond shift and scale."""
+"""P1 Forecast: whether a flow predicts the layers of other prompts beyond shift and lookup."""
 
 from flowscope.instruments.audit.columns import (
     FIRST_LAYER,
@@ -25,8 +25,8 @@ _ADEQUACY = Table(
         Column(
             "forecast",
             "flow (the chosen drift), a kind of drift (ridge, neighbours, perceptron), mean (mean "
-            "step of each layer), scaled (mean step and a scale per layer), persistence (no "
-            "motion), floor (true coordinates) or line (straight line of logits)",
+            "step of each layer), scaled (mean step and a scale per layer), lookup (mean "
+            "path of the same token and position), persistence (no motion), floor (true coordinates) or line (straight line of logits)",
         ),
         Column(
             "tv",
@@ -54,6 +54,7 @@ _SKILL = Table(
         Column("still", f"total variation of “nothing changes” and the true output, {_SUM}"),
         Column("mean_drift", "the same for the mean step of each layer over other prompts"),
         Column("scaled_drift", "the same for that step with a scale per layer"),
+        Column("lookup", "the same for the mean path of the same token and the same position"),
         Column("flow", "the same for the fitted flow; empty where it stopped"),
         Column("floor", "the same for the true coordinates: what a perfect flow would reach"),
         Column(
@@ -141,9 +142,9 @@ ADEQUACY = Claim(
     name="P1",
     title="Forecast",
     says="a flow fitted on some prompts predicts the layers of other prompts better than a shift "
-    "and a scale per layer",
+    "and a scale per layer, and better than a lookup by token and position",
     asks="Can a smooth rule, fitted on other prompts, predict the next layers better than the mean "
-    "step of each layer, with or without a scale?",
+    "step of each layer, and better than what the token and its position tell?",
 )
 
 

@@ -8,6 +8,7 @@ the flow stand
 
 * the mean step of each layer over the fitting half, the same for all tokens;
 * the same with one rate per layer at which states leave their mean or return to it;
+* a lookup: the mean path of the same token and of the same position (`flows.drift.lookups`);
 * the chosen kind fitted on half of the prompts (the learning curve);
 * the chosen kind fitted with the layers in random order (an autonomous flow does not notice).
 
@@ -21,7 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
@@ -30,10 +32,12 @@ from flowscope.flows.drift import (
     DriftSample,
     Neighbours,
     Training,
+    chosen_lookup,
     drift_sample,
     group_folds,
     half_of_prompts,
     instantaneous_sample,
+    lookup_paths,
     mean_drift,
     mean_paths,
     neighbour_drift,
@@ -66,6 +70,7 @@ _COLUMNS = {
     "still": "onward_persistence",
     "mean_drift": "onward_mean",
     "scaled_drift": "onward_scaled",
+    "lookup": "onward_lookup",
     "flow": "onward_flow",
     "floor": "onward_floor",
     "flow_half": "onward_half",
@@ -79,6 +84,7 @@ def cross_forecasts(
     segment: SegmentEvidence,
     *,
     rank: int,
+    tokens: NDArray[np.int64] | None = None,
     rich: bool = False,
     seed: int = 0,
     advance: Callable[[], None] = lambda: None,
@@ -91,6 +97,8 @@ def cross_forecasts(
         Sampled paths, and the layers of a segment that passed the gate on variation.
     rank
         How many principal coordinates.
+    tokens
+        Which token each path belongs to, for the lookup; without it, it knows positions alone.
     rich
         Whether ridge and network also see products of coordinates, entropy and tail mass of the
         distribution, and the velocity of the layer before. Forecasting onward, these stay what they
@@ -107,10 +115,12 @@ def cross_forecasts(
             f"judge it on the rest; there are {prompts}. Give at least {_FEWEST_PROMPTS} prompts"
         )
     second = halves(prompts, seed)[paths.prompt]
+    names = [paths.position] if tokens is None else [tokens, paths.position]
+    labels = torch.from_numpy(np.stack(names, 1).astype(np.int64))
     try:
         parts = []
         for judged in (second, ~second):
-            parts.append(_half(paths, segment, judged, rank=rank, rich=rich, seed=seed))
+            parts.append(_half(paths, segment, judged, labels, rank=rank, rich=rich, seed=seed))
             advance()
     except InvalidInputError as error:  # too few tokens, or nothing moves: no drift can be fitted
         return Unavailable(str(error))
@@ -122,7 +132,8 @@ def skill_table(readings: Sequence[Adequacy]) -> pd.DataFrame:
 
     ``still`` is the error of assuming that nothing changes, ``mean_drift`` that of the mean step of
     each layer over other prompts, ``scaled_drift`` that of the same with a rate per layer,
-    ``floor`` that of the true coordinates. NaN where a forecast stopped.
+    ``lookup`` that of the mean path of the same token and position, ``floor`` that of the true
+    coordinates. NaN where a forecast stopped.
     """
     rows = []
     for part in readings:
@@ -167,6 +178,7 @@ class _Course:
     times: Float[Tensor, "states"]
     context: Float[Tensor, "n steps c"] | None
     prompt: Tensor
+    labels: Int64[Tensor, "n columns"]
 
     @property
     def step(self) -> float:
@@ -175,14 +187,27 @@ class _Course:
 
     def at(self, rows: Tensor) -> "_Course":
         context = None if self.context is None else self.context[rows]
-        return replace(self, y=self.y[rows], context=context, prompt=self.prompt[rows])
+        return replace(
+            self,
+            y=self.y[rows],
+            context=context,
+            prompt=self.prompt[rows],
+            labels=self.labels[rows],
+        )
 
     def pairs(self) -> DriftSample:
         return drift_sample(self.y, self.times, self.prompt, self.context)
 
 
 def _half(
-    paths: Paths, segment: SegmentEvidence, judged: np.ndarray, *, rank: int, rich: bool, seed: int
+    paths: Paths,
+    segment: SegmentEvidence,
+    judged: NDArray[np.bool_],
+    labels: Int64[Tensor, "n columns"],
+    *,
+    rank: int,
+    rich: bool,
+    seed: int,
 ) -> _Half:
     hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
     fitting = torch.from_numpy(~judged)
@@ -193,7 +218,8 @@ def _half(
     y = axes.reduced(hidden)
     times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
     context = local_statistics(paths.readout, hidden[:, :-1], y) if rich else None
-    course = _Course(y=y, times=times, context=context, prompt=torch.from_numpy(paths.prompt))
+    prompt = torch.from_numpy(paths.prompt)
+    course = _Course(y=y, times=times, context=context, prompt=prompt, labels=labels)
     fitted, held = course.at(fitting), course.at(rows)
     forecasts, fits, chosen = _forecasts(fitted, held, seed)
     between = None
@@ -224,7 +250,8 @@ def _forecasts(
     steps = fitted.y.shape[1] - 1
     folds = group_folds(pairs.groups, _FOLDS, generator)
     moving = instantaneous_sample(pairs, fitted.step, fit=lambda some: ridge_drift(some, rich=rich))
-    sample, spare = moving.at(folds != 0), fitted.at(folds.reshape(-1, steps)[:, 0] == 0)
+    left_out = folds.reshape(-1, steps)[:, 0] == 0
+    sample, spare = moving.at(folds != 0), fitted.at(left_out)
     forecasts: dict[str, Forecast] = {}
     fits: list[dict[str, object]] = []
     nearest = {}
@@ -247,6 +274,9 @@ def _forecasts(
     scaled = scaled_mean(pairs, folds == 0)
     near, far = scaled_paths(scaled, held.y, held.times)
     forecasts["scaled"] = Forecast(one_step=near, onward=far)
+    lookup = chosen_lookup(fitted.y, fitted.labels, left_out)
+    near, far = lookup_paths(lookup, held.y, held.labels)
+    forecasts["lookup"] = Forecast(one_step=near, onward=far)
     others = {
         "half": sample.at(half_of_prompts(sample.groups, generator)),
         "shuffled": shuffled_layers(sample, generator),

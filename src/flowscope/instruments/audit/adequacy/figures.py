@@ -32,6 +32,7 @@ FORECASTS: dict[str, Style] = {
     "flow": ("flow, fitted on other prompts", theme.BLUE, "solid"),
     "mean": ("mean step of each layer", theme.ORANGE, "dash"),
     "scaled": ("mean step and a scale per layer", theme.ORANGE, "dot"),
+    "lookup": ("lookup by token and position", theme.INK, "dash"),
     "persistence": ("nothing moves (persistence)", theme.VERMILION, "dash"),
     "floor": ("the true coordinates (floor)", theme.GREEN, "dot"),
     "line": ("straight line that knows the end", "#7b8791", "solid"),

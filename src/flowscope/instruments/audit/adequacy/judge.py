@@ -1,4 +1,4 @@
-r"""Judge whether a flow fitted on some prompts forecasts more than a shift and a scale per layer.
+r"""Judge whether a flow fitted on some prompts forecasts more than references without a flow.
 
 The table ``adequacy_skill`` is all that is read: total variation of every forecast, summed per
 prompt and segment. `rule` makes the effect of it; where the coordinates leave no room for a better

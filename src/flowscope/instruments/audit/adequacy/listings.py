@@ -15,6 +15,7 @@ _BESIDE = {
     "flow": "flow, as chosen",
     "mean": "mean step of each layer",
     "scaled": "mean step and a scale",
+    "lookup": "lookup by token and position",
     "floor": "floor",
 }
 """Forecasts that stand below the kinds of drift."""
@@ -45,6 +46,7 @@ _SUMS = {
     "still": "nothing moves (persistence)",
     "mean_drift": "mean step of each layer",
     "scaled_drift": "mean step and a scale per layer",
+    "lookup": "lookup by token and position",
     "flow_shuffled": "flow, layers in random order",
     "flow_half": "flow, fitted on half as many prompts",
     "flow": "flow",

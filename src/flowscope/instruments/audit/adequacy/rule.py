@@ -1,23 +1,24 @@
-r"""What a flow forecasts beyond a shift and a scale per layer.
+r"""What a flow forecasts beyond references that need no flow.
 
 The *skill* of a forecast is
 $1 - \sum \mathrm{TV}(\text{forecast}) / \sum \mathrm{TV}(\text{still})$ over held-out tokens and
 layers, *still* being the forecast that nothing changes. A constant vector per layer has skill as
 well, and so has one rate per layer at which states return to their mean: random networks do that,
-since every layer adds something unrelated and a norm shrinks what was there. Neither is a flow. So
+since every layer adds something unrelated and a norm shrinks what was there. A lookup of the mean
+path of the same token and the same position has skill too, since a network may move a token by its
+name and its place alone. None of these is a flow. So
 
 $$ \mathrm{effect} = \mathrm{skill}(\text{flow})
-   - \max\{0, \mathrm{skill}(\text{mean step}), \mathrm{skill}(\text{mean step and scale})\}
+   - \max\{0, \mathrm{skill}(\text{mean step}), \mathrm{skill}(\text{mean step and scale}),
+   \mathrm{skill}(\text{lookup})\}
    = \min_{\text{reference}} \frac{\sum_i (E_i^{\text{reference}} - E_i^{\text{flow}})}
      {\sum_i E_i^{\text{still}}}, $$
 
 $i$ a prompt. The *room* is the effect of the true coordinates: what a perfect flow in these axes
 would gain. Where it is small the claim could not have held.
 
-Against the mean step alone, a random Llama of 24 layers (one seed) had +.035 [.008, .062]; against
-both references it is −.24. Random twins of the bundled model went from +.007 and −.003 to −.12 and
-−.13, the bundled model from +.038 to +.032, stories260K from +.265 to +.185, planted flows from
-+.092 and +.123 to +.083 and +.123 (`benchmarks/forecast_panel.py`).
+What each reference takes away (`benchmarks/forecast_panel.py`): an untrained Llama of 24 layers
+beats the mean step and not the scale; an untrained GPT-2 network beats both and not the lookup.
 """
 
 import math
@@ -39,6 +40,7 @@ REFERENCES = {
     "still": "“nothing changes”",
     "mean_drift": "the mean step of each layer",
     "scaled_drift": "a shift and a scale per layer",
+    "lookup": "a lookup by token and position",
 }
 """Columns of ``adequacy_skill`` that a flow has to beat, in words."""
 

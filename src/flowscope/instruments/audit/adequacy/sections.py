@@ -34,8 +34,9 @@ def flow_section(source: Source) -> str:
         "<p>A drift is a rule that predicts the next change of a token’s output from its present "
         "value. It is fitted on half of the prompts and judged on the other half. Total variation "
         "is the share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 "
-        "has nothing in common with the model. The flow tells more than a shift and a scale per "
-        "layer where its curve lies below both curves of the mean step.</p>"
+        "has nothing in common with the model. The flow tells more than a shift, a scale or "
+        "a lookup where its curve lies below both curves of the mean step and below the "
+        "lookup.</p>"
         + _forecasts(source)
         + _learning(source)
         + _kinds(source)
@@ -55,8 +56,8 @@ def _forecast_caption(source: Source) -> str:
         "Total variation between the forecast and the output of the model, median over tokens of "
         "prompts that the drift was not fitted on. Onward: started once, at the first state of the "
         "segment; one layer ahead: restarted before every layer. The distance from the best "
-        "of persistence, mean step and scaled mean step to the flow is what is judged; the "
-        "distance from flow to floor is what a better drift in the same coordinates could still "
+        "of persistence, mean step, scaled mean step and lookup to the flow is what is judged; "
+        "the distance from flow to floor is what a better drift in the same coordinates could still "
         f"gain.{_stopped(source)} "
         f"{tokens_behind(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
@@ -201,6 +202,7 @@ _FORECAST_SHAPES = (
     "line",
     "rule orange",
     "rule orange_dots",
+    "rule half",
     "rule random_weights",
     "rule linear_interpolation",
     "rule grey",

@@ -33,7 +33,7 @@ __all__ = [
     "skill_of",
 ]
 
-_SHOWN = ("flow", *KINDS, "mean", "scaled", "persistence", "floor", "line")
+_SHOWN = ("flow", *KINDS, "mean", "scaled", "lookup", "persistence", "floor", "line")
 _INFORMATIVE = 0.99
 _DRAWS = 100
 _CLOUD = 192  # tokens of a cloud: resampling it costs as much as all the fits otherwise

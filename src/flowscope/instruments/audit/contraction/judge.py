@@ -7,7 +7,9 @@ $\kappa - \kappa_{\text{permuted}}$, the same rows with their keys permuted, whi
 and forgets where the points lie. Prompts are the units: each gives the mean over its heads of the
 mean over its pairs of rows. The size of the effect is its share of $1 - \kappa_{\text{permuted}}$,
 what overlap leaves open. Where $W_1$ orders the pairs of rows as their plain overlap does, $\kappa$
-*is* overlap, and the claim could not have failed: the verdict is uninformative.
+*is* overlap, and the claim could not have failed: the verdict is uninformative. So it is where
+overlap leaves less than .05 open: nearly uniform rows differ from their permutation in the third
+decimal, and a share of nothing has no size.
 """
 
 from __future__ import annotations
@@ -33,10 +35,13 @@ from flowscope.instruments.audit.units import distinct_prompts
 from flowscope.lab.view import Records
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["OVERLAP", "THRESHOLDS", "judge", "judge_contraction"]
+__all__ = ["LEAST_ROOM", "OVERLAP", "THRESHOLDS", "judge", "judge_contraction"]
 
 OVERLAP = 0.95
 """Rank correlation of W₁ and total variation from which κ is overlap alone."""
+
+LEAST_ROOM = 0.05
+"""Share of κ that overlap must leave open for an effect to have a size."""
 
 THRESHOLDS = (0.05, 0.15, 0.4)
 """Shares of what overlap leaves open where an effect becomes weak, clear and strong."""
@@ -109,7 +114,7 @@ def judge_contraction(
         because=_reason(heads, speaking, (value, null, effect), interval, size),
         units=units,
         unit="different prompts",
-        guard=_guard(heads.loc[speaking, "overlap_correlation"]) if units >= MINIMUM_UNITS else "",
+        guard=_guard(heads.loc[speaking, "overlap_correlation"], room) if units >= MINIMUM_UNITS else "",
     )
 
 
@@ -138,7 +143,12 @@ def _number(
     )
 
 
-def _guard(correlations: pd.Series[float]) -> str:
+def _guard(correlations: pd.Series[float], room: float) -> str:
+    if room < LEAST_ROOM:
+        return (
+            f"rows with their keys shuffled have κ = {1 - room:.3f}, so that overlap leaves only "
+            f"{room:.3f} open (limit {LEAST_ROOM:g})"
+        )
     middle = float(correlations.median())
     if not middle >= OVERLAP:
         return ""

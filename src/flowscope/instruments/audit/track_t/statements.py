@@ -110,11 +110,11 @@ class _Reading:
             item=f"{ADEQUACY.name} flow",
             where="Thm 5.6, 8.1",
             says="layers follow a probability-flow ODE",
-            measured=f"skill beyond shift and scale {gain:+.1%} ({low:+.1%} … {high:+.1%})"
+            measured=f"skill beyond the references {gain:+.1%} ({low:+.1%} … {high:+.1%})"
             if ok
             else verdict.because,
             agrees=side_of(low, high) if ok else "not measured",
-            rule="interval of the skill beyond a shift and a scale per layer above 0",
+            rule="interval of the skill beyond shift, scale and lookup above 0",
             by_chance=chance_of(),
         )
 
