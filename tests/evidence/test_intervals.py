@@ -49,6 +49,25 @@ def test_a_skewed_mean_reaches_further_on_the_side_of_the_tail():
     assert interval.high[0] - point[0] > 1.2 * (point[0] - interval.low[0])
 
 
+@pytest.mark.parametrize(("prompts", "wider"), [(4, False), (7, False), (8, True), (16, True)])
+def test_few_prompts_have_the_student_interval_alone(prompts, wider):
+    values = np.random.default_rng(1).lognormal(sigma=1.5, size=(prompts, 1))
+    interval = mean_over_prompts(values, np.ones_like(values), resampled_counts(prompts))[1]
+    student = stats.t.interval(0.95, prompts - 1, values.mean(), stats.sem(values[:, 0]))
+    same = np.allclose([interval.low[0], interval.high[0]], student)
+    assert same is not wider
+    assert ("bootstrap" in interval.method) is wider
+
+
+def test_a_share_has_an_interval_of_shares():
+    values = np.array([[0.0], [0.1], [0.9], [1.0]])
+    counts, ones = resampled_counts(4), np.ones((4, 1))
+    free = mean_over_prompts(values, ones, counts)[1]
+    cut = mean_over_prompts(values, ones, counts, within=(0.0, 1.0))[1]
+    assert free.low[0] < 0 < 1 < free.high[0]
+    assert (cut.low[0], cut.high[0]) == (0, 1)
+
+
 def test_the_shift_and_the_scale_of_a_mean_carry_over():
     values = np.random.default_rng(0).normal(size=(9, 1))
     ones, counts = np.ones_like(values), resampled_counts(9, resamples=1000)

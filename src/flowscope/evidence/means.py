@@ -5,7 +5,9 @@ ratio. Linearised, it is the mean of $e_p = (s_p - R n_p) / \bar n$ with standar
 $\mathrm{se}^2 = \sum_p e_p^2 / (n (n - 1))$ over the $n$ prompts that have tokens. The Student
 interval $R \pm t_{n-1}\,\mathrm{se}$ is short on one side where the prompts are skewed. The
 bootstrap-t interval takes the quantiles of $(R^* - R)/\mathrm{se}^*$ over resampled prompts
-instead, which follow the skewness. Their union covers in both cases.
+instead, which follow the skewness. Their union covers in both cases. Below eight prompts the
+resamples are too few and too alike to show skewness, and the bootstrap-t can be many times as wide
+as the data: the Student interval stands alone there, and no claim is decided by it.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from flowscope.errors import InvalidInputError
 from flowscope.evidence.bootstrap import Estimate, resampled_counts
 from flowscope.records import Interval, Unavailable
 
-__all__ = ["RESAMPLES", "mean_over_prompts", "studentised_draws", "tails_of"]
+__all__ = ["FEWEST_RESAMPLED", "RESAMPLES", "mean_over_prompts", "studentised_draws", "tails_of"]
 
 RESAMPLES = 999
 """Resamples of the bootstrap-t; 25 of 1,000 ranks lie in each tail at 95 %."""
+
+FEWEST_RESAMPLED = 8
+"""Prompts from which the bootstrap-t is used."""
 
 _BLOCK = 1024
 """Columns whose resamples are in memory at a time."""
@@ -36,6 +41,7 @@ def mean_over_prompts(
     counts: Int[NDArray[np.int64], "resamples prompts"],
     *,
     level: float = 0.95,
+    within: tuple[float, float] = (-np.inf, np.inf),
 ) -> Estimate:
     """Mean of each column from per-prompt sums and sizes, with its interval over prompts.
 
@@ -49,6 +55,9 @@ def mean_over_prompts(
         others are drawn, with a seed that depends on these.
     level
         Coverage of the interval.
+    within
+        Least and largest value that the mean can have, such as 0 and 1 for a share; the interval
+        is cut there.
 
     Raises
     ------
@@ -80,6 +89,9 @@ def mean_over_prompts(
         ends = _union(s[:, part], n[:, part], points[part], weights, level)
         low[part], high[part] = ends
     method = f"union of Student t and bootstrap-t over {len(s)} prompts, {RESAMPLES} resamples"
+    if len(s) < FEWEST_RESAMPLED:
+        method = f"Student t over {len(s)} prompts"
+    low, high = np.clip(low, *within), np.clip(high, *within)
     return points, Interval(low=low, high=high, level=level, method=method)
 
 
@@ -98,6 +110,8 @@ def _union(
         error = np.sqrt((residuals**2).sum(0) / (units * (units - 1.0))) / mean_size
         student = stdtrit(np.maximum(units - 1, 1), (1 + level) / 2)
         first, last = tails_of(studentised_draws(residuals, sizes, weights), level)
+        few = units < FEWEST_RESAMPLED
+        first, last = np.where(few, 0.0, first), np.where(few, 0.0, last)
         low = points - np.maximum(student, last) * error
         high = points - np.minimum(-student, first) * error
     absent = ~np.isfinite(points) | (units < 2)

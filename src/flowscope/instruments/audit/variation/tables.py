@@ -67,7 +67,7 @@ def _put_share(
     np.add.at(sums, depth["prompt"], same)
     sizes = np.bincount(depth["prompt"].astype(np.int64), minlength=counts.shape[1])
     wide = np.repeat(sizes[:, None], same.shape[1], 1).astype(np.float64)
-    _put(table, name, *mean_over_prompts(sums, wide, counts))
+    _put(table, name, *mean_over_prompts(sums, wide, counts, within=(0.0, 1.0)))
 
 
 def _put(
