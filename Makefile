@@ -62,6 +62,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.forecast_panel
 	$(BIN)/python -m benchmarks.rotation_panel
 	$(BIN)/python -m benchmarks.verdict_panel
+	$(BIN)/python -m benchmarks.default_runs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "flowscope needs Python 3.11 or newer; this is %d.%d. Set PYTHON=..." % sys.version_info[:2])'

@@ -2,9 +2,10 @@
 
 Subjects whose answer is known, on a linear output: steps that are the same for every token
 (``constant drift``), with noise that no forecast can know; a linear flow (``planted flow``) with
-noise, also of tokens that have names; steps that depend on the name alone; and the same flow in random order of its layers (``shuffled depth``). Then real
-architectures: the bundled model and the same with random weights, small Llamas with random
-weights, and any trained Llama folder with a text.
+noise, also of tokens that have names; steps that depend on the name alone; and the same flow in
+random order of its layers (``shuffled depth``). Then real architectures: the bundled model and the
+same with random weights, small Llamas and GPT-2 networks with random weights, and any
+trained Llama folder with a text.
 
     python -m benchmarks.forecast_panel --seeds 20
     python -m benchmarks.forecast_panel --only bundled,random --llama FOLDER --text FILE.gz

@@ -137,23 +137,23 @@ RUNS = (
 )
 
 
-def fetch_sources(root: Path, cache: Path) -> Path:
-    """The reference version, written beside the working tree once; returns its folder."""
-    folder = cache / f"source-{COMMIT[:7]}"
+def fetch_sources(root: Path, cache: Path, commit: str = COMMIT) -> Path:
+    """The version of a commit, written beside the working tree once; returns its folder."""
+    folder = cache / f"source-{commit[:7]}"
     if folder.is_dir():
         return folder
     known = subprocess.run(
-        ["git", "-C", str(root), "cat-file", "-e", f"{COMMIT}^{{commit}}"], capture_output=True
+        ["git", "-C", str(root), "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True
     )
     if known.returncode:
         raise SystemExit(
-            f"This clone has no commit {COMMIT[:7]}, the version to compare with: it is shallow, "
+            f"This clone has no commit {commit[:7]}, the version to compare with: it is shallow, "
             "or no git repository. Fetch the whole history (git fetch --unshallow) and try again."
         )
     archive = subprocess.run(
-        ["git", "-C", str(root), "archive", "--format=tar", COMMIT], capture_output=True, check=True
+        ["git", "-C", str(root), "archive", "--format=tar", commit], capture_output=True, check=True
     )
-    unfinished = cache / f".source-{COMMIT[:7]}-{os.getpid()}"
+    unfinished = cache / f".source-{commit[:7]}-{os.getpid()}"
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as members:
         members.extractall(unfinished, filter="data")
     try:

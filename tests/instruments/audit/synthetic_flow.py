@@ -38,12 +38,11 @@ def adequacy_table(rng):
     rows = []
     for first, last in SEGMENTS:
         for horizon in ("one layer", "onward"):
-            names = ["flow", *KINDS, "mean", "scaled", "lookup", "persistence", "floor",
-                     "line"]
+            names = ["flow", *KINDS, "mean", "scaled", "lookup", "persistence", "floor", "line"]
             for name in names[: -1 if horizon == "one layer" else None]:
                 share = {"flow": 0.72, "ridge": 0.72, "neighbours": 0.86, "perceptron": 0.78,
-                         "mean": 0.94, "scaled": 0.9, "lookup": 0.92, "persistence": 1.0, "floor": 0.31,
-                         "line": 0.55}[name]  # fmt: skip
+                         "mean": 0.94, "scaled": 0.9, "lookup": 0.92, "persistence": 1.0,
+                         "floor": 0.31, "line": 0.55}[name]  # fmt: skip
                 for k in range(last - first + 1):
                     moved = 0.16 if horizon == "one layer" else 0.62 * (1 - np.exp(-(k + 1) / 4))
                     tv = share * moved * np.exp(0.04 * rng.standard_normal())
@@ -67,8 +66,8 @@ def adequacy_table(rng):
 
 
 def skill_table():
-    shares = {"still": 1.0, "mean_drift": 0.94, "scaled_drift": 0.9, "lookup": 0.92, "flow": 0.72, "floor": 0.31,
-              "flow_half": 0.78, "flow_shuffled": 0.74}  # fmt: skip
+    shares = {"still": 1.0, "mean_drift": 0.94, "scaled_drift": 0.9, "lookup": 0.92,
+              "flow": 0.72, "floor": 0.31, "flow_half": 0.78, "flow_shuffled": 0.74}  # fmt: skip
     rows = [
         {"first_layer": first, "last_layer": last, "prompt": prompt, "tokens": 16}
         | {name: share * (40 + prompt) for name, share in shares.items()}

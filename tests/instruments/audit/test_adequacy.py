@@ -61,8 +61,8 @@ def test_tables_tell_every_layer_and_forecast(flowing):
     table = tables.adequacy_table([flowing], COUNTS)
     onward = table[table["horizon"] == "onward"]
     assert set(onward["forecast"]) == {
-        "flow", "ridge", "neighbours", "perceptron", "mean", "scaled", "lookup", "persistence", "floor",
-        "line",
+        "flow", "ridge", "neighbours", "perceptron", "mean", "scaled", "lookup", "persistence",
+        "floor", "line",
     }  # fmt: skip
     assert sorted(set(table["layer"])) == list(range(1, LAYERS + 1))
     still = onward[onward["forecast"] == "persistence"]

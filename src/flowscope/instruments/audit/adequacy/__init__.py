@@ -26,7 +26,8 @@ _ADEQUACY = Table(
             "forecast",
             "flow (the chosen drift), a kind of drift (ridge, neighbours, perceptron), mean (mean "
             "step of each layer), scaled (mean step and a scale per layer), lookup (mean "
-            "path of the same token and position), persistence (no motion), floor (true coordinates) or line (straight line of logits)",
+            "path of the same token and position), persistence (no motion), floor (true "
+            "coordinates) or line (straight line of logits)",
         ),
         Column(
             "tv",

@@ -30,8 +30,8 @@ class Adequacy:
         As `forecast_errors` gives them. Besides the kinds of drift there are ``flow`` (for each
         half the kind with the least error on a fifth of the other half that no kind was fitted on),
         ``mean`` and ``scaled`` (the mean step of each layer, without and with a scale), ``lookup``
-        (the mean path of the same token and position), and onward ``half`` and ``shuffled`` (the flow fitted on half of the prompts, and with its layers in
-        random order).
+        (the mean path of the same token and position), and onward ``half`` and ``shuffled``
+        (the flow fitted on half of the prompts, and with its layers in random order).
     chosen
         The kind of the flow, of both halves.
     fits

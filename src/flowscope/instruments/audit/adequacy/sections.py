@@ -57,8 +57,8 @@ def _forecast_caption(source: Source) -> str:
         "prompts that the drift was not fitted on. Onward: started once, at the first state of the "
         "segment; one layer ahead: restarted before every layer. The distance from the best "
         "of persistence, mean step, scaled mean step and lookup to the flow is what is judged; "
-        "the distance from flow to floor is what a better drift in the same coordinates could still "
-        f"gain.{_stopped(source)} "
+        "the distance from flow to floor is what a better drift in the same coordinates could "
+        f"still gain.{_stopped(source)} "
         f"{tokens_behind(source, 'adequacy')}{source.basis(ADEQUACY.name)}."
     )
 

@@ -103,6 +103,7 @@ def judge_contraction(
     size = effect / room if room > 0 else math.nan
     units = int(measured.sum())
     kept = {"n": units, "seed": seed}
+    correlations = heads.loc[speaking, "overlap_correlation"]
     return judged_effect(
         claim=CONTRACTION,
         statistic=_number("mean κ over heads", value, value_interval, **kept),
@@ -114,7 +115,7 @@ def judge_contraction(
         because=_reason(heads, speaking, (value, null, effect), interval, size),
         units=units,
         unit="different prompts",
-        guard=_guard(heads.loc[speaking, "overlap_correlation"], room) if units >= MINIMUM_UNITS else "",
+        guard="" if units < MINIMUM_UNITS else _guard(correlations, room),
     )
 
 
