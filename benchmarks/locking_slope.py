@@ -169,7 +169,7 @@ def opened(model: Path | None, text: Path | None, length: int) -> tuple[Loaded, 
         return loaded, prompts_of(loaded, packaged_texts(), count=PROMPTS, length=length)
     raw = text.read_bytes()
     content = (gzip.decompress(raw) if text.suffix == ".gz" else raw).decode()
-    return loaded, prompts_of(loaded, [content], count=PROMPTS, length=length, running=True)
+    return loaded, prompts_of(loaded, content, count=PROMPTS, length=length)
 
 
 def main() -> None:

@@ -114,7 +114,7 @@ def test_report_writes_png_files_only_when_asked(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("", "is empty"), ("a", "fewer than two tokens"), (b"\xff\xfe", "not be read")],
+    [("", "is empty"), ("a", "fewer than two tokens"), (b"\xff\xfe", "is not UTF-8")],
 )
 def test_bad_text_gets_a_sentence(content, words, tmp_path):
     file = tmp_path / "text.txt"

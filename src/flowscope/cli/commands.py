@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrup
 one JSON document is on standard output and nothing else; progress and warnings go to stderr.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
@@ -16,7 +17,7 @@ from rich.markup import escape
 
 from flowscope import __version__
 from flowscope.cli.completion import complete_run, complete_study, study_names
-from flowscope.cli.errors import ABSTAINED, DONE, ERROR, error_sentences
+from flowscope.cli.errors import ABSTAINED, DEBUG, DONE, ERROR, error_sentences
 from flowscope.cli.parameters import (
     ConfigFile,
     Json,
@@ -101,8 +102,10 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    pass
+    if debug:
+        os.environ[DEBUG] = "1"
 
 
 def _add_command(

@@ -1,6 +1,7 @@
 """How a command ends: its exit code, and errors as one sentence or one JSON document."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,12 @@ from rich.markup import escape
 
 from flowscope.errors import FlowscopeError
 
-__all__ = ["ABSTAINED", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
+__all__ = ["ABSTAINED", "DEBUG", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
 
 DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
+DEBUG = "FLOWSCOPE_DEBUG"
+"""Environment variable that asks for the traceback of an error; ``--debug`` sets it."""
+_LONGEST = 300
 
 
 @contextmanager
@@ -32,12 +36,31 @@ def error_sentences(as_json: bool) -> Iterator[None]:
         resume = "Interrupted. Finished work is saved; run the same command to resume."
         Console(stderr=True).print(resume)
         raise typer.Exit(INTERRUPTED) from None
-    except FlowscopeError as error:
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except Exception as error:
+        if _debugging():
+            raise
         sys.stdout = stdout
+        sentence = str(error) if isinstance(error, FlowscopeError) else _unexpected(error)
         if as_json:
-            print(json.dumps({"error": str(error), "kind": type(error).__name__}))
+            print(json.dumps({"error": sentence, "kind": type(error).__name__}))
         else:
-            Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}")
+            Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}")
         raise typer.Exit(ERROR) from error
     finally:
         sys.stdout = stdout
+
+
+def _debugging() -> bool:
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def _unexpected(error: Exception) -> str:
+    """One sentence about an error that flowscope did not foresee."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = f": {lines[0][:_LONGEST]}" if lines else ""
+    return (
+        f"an unexpected {type(error).__name__}{what}. Run flowscope --debug with the same command "
+        "to see where it comes from. If the input is sound, please report it."
+    )

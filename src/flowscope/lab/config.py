@@ -156,7 +156,7 @@ class ReadingConfig(Config):
     )
     text: str | None = setting(
         None,
-        "A text file, a .jsonl of prompts, or - for standard input",
+        "A text file, prompts under “text” (.jsonl, .csv, .tsv), or - for standard input",
         option=True,
         unset="packaged prompts",
     )

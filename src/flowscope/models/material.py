@@ -78,12 +78,8 @@ def material_of(
     spoken = loaded.kind in ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
     if texts is None and not spoken:
         return _noise(loaded, config)
-    running, where = False, "given"
-    if texts is None:
-        texts, running, where = chosen_texts(config)
-    prompts = prompts_of(
-        loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
-    )
+    chosen, where = chosen_texts(config) if texts is None else (texts, "given")
+    prompts = prompts_of(loaded, chosen, count=config.prompts, length=config.tokens, source=where)
     return Material(
         batches=lambda most: batches_of(
             loaded, prompts if most is None else prompts.first(most), config.batch

@@ -1,13 +1,13 @@
 """The model and the prompts that a configuration names: the same for every command."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flowscope.lab.config import ReadingConfig
 from flowscope.models.dtypes import named_dtype
 from flowscope.models.loading import Loaded, load
-from flowscope.models.prompts import Prompts, packaged_texts, prompts_of, read_texts
+from flowscope.models.prompts import Prompts, packaged_texts, prompts_of
+from flowscope.models.texts import Texts, read_texts
 from flowscope.nets import bundled_path
 
 __all__ = ["chosen_texts", "loaded_model", "prepared"]
@@ -16,11 +16,10 @@ __all__ = ["chosen_texts", "loaded_model", "prepared"]
 def prepared(config: ReadingConfig) -> tuple[Loaded, Prompts]:
     """The model and the prompts that a configuration names."""
     loaded = loaded_model(config.model, config, None)
-    texts, running, where = chosen_texts(config)
-    prompts = prompts_of(
-        loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
+    texts, where = chosen_texts(config)
+    return loaded, prompts_of(
+        loaded, texts, count=config.prompts, length=config.tokens, source=where
     )
-    return loaded, prompts
 
 
 def loaded_model(source: Any, config: ReadingConfig, tokenizer: Any) -> Loaded:
@@ -41,9 +40,8 @@ def loaded_model(source: Any, config: ReadingConfig, tokenizer: Any) -> Loaded:
     )
 
 
-def chosen_texts(config: ReadingConfig) -> tuple[Sequence[str], bool, str]:
-    """The texts of a command, whether they are one running text, and where they come from."""
+def chosen_texts(config: ReadingConfig) -> tuple[Texts, str]:
+    """The texts of a command, and where they come from."""
     if config.text is None:
-        return packaged_texts(), False, "packaged prompts"
-    texts, running = read_texts(config.text)
-    return texts, running, config.text
+        return Texts(texts=packaged_texts(), running=False), "packaged prompts"
+    return read_texts(config.text), config.text

@@ -2,11 +2,10 @@
 
 import hashlib
 import json
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.models.loading import Loaded
+from flowscope.models.texts import Texts, given_texts
 from flowscope.records import Unavailable
 
 __all__ = [
@@ -24,20 +24,27 @@ __all__ = [
     "batches_of",
     "packaged_texts",
     "prompts_of",
-    "read_texts",
     "token_text",
 ]
 
 
+_SHORT = "with fewer than two tokens"
+_EQUAL = "equal to an earlier one"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prompts:
-    """Tokenised prompts (or images), each no longer than asked, with the hash of what they are."""
+    """Tokenised prompts (or images), each no longer than asked, with the hash of what they are.
+
+    ``left_out`` says how many were not taken, by the reason.
+    """
 
     items: tuple[NDArray[np.generic], ...]
     source: str
     data_hash: str
     text_hash: str
     images: bool
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -50,6 +57,13 @@ class Prompts:
     def tokens(self) -> int:
         """Tokens in all prompts; images count one each."""
         return len(self) if self.images else sum(len(item) for item in self.items)
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """How much is read, for the manifest; what was left out stands there if anything was."""
+        words = ", ".join(f"{number} {reason}" for reason, number in self.left_out.items())
+        left_out = {"left_out": words} if words else {}
+        return {"prompts": len(self), "tokens_measured": self.tokens, **left_out}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,41 +81,12 @@ def packaged_texts() -> list[str]:
     return [json.loads(line)["text"] for line in lines.splitlines()]
 
 
-def read_texts(source: str | Path) -> tuple[list[str], bool]:
-    """Texts of a file or of standard input (``-``), and whether they are one running text.
-
-    A ``.jsonl`` file holds one prompt per line under ``"text"``; anything else is one running text.
-
-    Raises
-    ------
-    InvalidInputError
-        When the file is not there, is no text, or holds nothing.
-    """
-    name = "standard input" if str(source) == "-" else str(source)
-    try:
-        content = sys.stdin.read() if str(source) == "-" else Path(source).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"The text {name} could not be read: {error}.") from error
-    if not content.strip():
-        raise InvalidInputError(f"{name} is empty. Give a file with at least two tokens of text.")
-    if not name.endswith(".jsonl"):
-        return [content], True
-    try:
-        rows = [json.loads(line) for line in content.splitlines() if line.strip()]
-        return [str(row["text"]) for row in rows], False
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f'{name} must hold one JSON object with a "text" per line; found {error!r}.'
-        ) from error
-
-
 def prompts_of(
     loaded: Loaded,
-    texts: Sequence[str] | Tensor,
+    texts: Texts | Sequence[str] | Tensor,
     *,
     count: int,
     length: int,
-    running: bool = False,
     source: str = "given",
 ) -> Prompts:
     """The first ``count`` prompts of at most ``length`` tokens.
@@ -111,11 +96,11 @@ def prompts_of(
     loaded
         Supplies the tokenizer and the size of the vocabulary.
     texts
-        Texts, or for a vision model a tensor of images ``[n, channels, height, width]``.
+        Texts (anything that `given_texts` takes), or for a vision model a tensor of images
+        ``[n, channels, height, width]``. A running text is cut into consecutive windows. A prompt
+        that equals an earlier one, or has fewer than two tokens, is left out and counted.
     count, length
         How many prompts, and how many tokens of each.
-    running
-        Whether a text is to be cut into consecutive windows instead of truncated.
     source
         Where the texts came from, for the manifest.
 
@@ -124,6 +109,8 @@ def prompts_of(
     InvalidInputError
         For an empty list, a prompt of fewer than two tokens, a tokenizer that does not fit.
     """
+    if not isinstance(texts, Texts):
+        texts = given_texts(texts)
     if isinstance(texts, Tensor):
         images = tuple(image.numpy() for image in texts[:count].cpu())
         return _hashed(images, source, [], images=True)
@@ -133,19 +120,35 @@ def prompts_of(
             "flowscope.audit(model, texts, tokenizer=...)."
         )
     special = loaded.kind not in ("causal_lm", "seq2seq")
-    found: list[NDArray[np.generic]] = []
-    for number, text in enumerate(texts):
-        ids = _tokens(loaded, text[: 16 * count * length] if running else text, special, number)
-        windows = range(0, len(ids), length) if running else range(1)
-        found.extend(ids[start : start + length] for start in windows)
-        if len(found) >= count:
+    items: dict[bytes, NDArray[np.generic]] = {}
+    left_out: Counter[str] = Counter()
+    for ids in _windows(loaded, texts, special, count, length):
+        if len(ids) < 2:
+            left_out[_SHORT] += 1
+        elif ids.tobytes() in items:
+            left_out[_EQUAL] += 1
+        else:
+            items[ids.tobytes()] = ids
+        if len(items) == count:
             break
-    found = [ids for ids in found[:count] if len(ids) >= 2]
-    if not found:
+    if not items:
         raise InvalidInputError(
             "The text has fewer than two tokens, so that nothing can be measured. Give more text."
         )
-    return _hashed(tuple(found), source, texts, images=False)
+    made = _hashed(tuple(items.values()), source, texts.texts, images=False)
+    return replace(made, left_out=dict(left_out))
+
+
+def _windows(
+    loaded: Loaded, texts: Texts, special: bool, count: int, length: int
+) -> Iterator[NDArray[np.int64]]:
+    """Token numbers of each prompt; a running text gives one window after the other."""
+    for number, text in enumerate(texts.texts):
+        if not texts.running:
+            yield _tokens(loaded, text, special, number)[:length]
+            continue
+        ids = _tokens(loaded, text[: 16 * count * length], special, number)
+        yield from (ids[start : start + length] for start in range(0, len(ids), length))
 
 
 def _tokens(loaded: Loaded, text: str, special: bool, number: int) -> NDArray[np.int64]:

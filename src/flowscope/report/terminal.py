@@ -52,9 +52,12 @@ def _hanging(mark: str, text: str) -> Table:
 
 
 def print_heading(document: Mapping[str, Any], facts: Sequence[str], console: Console) -> None:
-    """Print the model in bold and what was measured on it."""
+    """Print the model in bold, what was measured on it, and what was left out."""
     amount = escape(", ".join(facts))
     console.print(f"[bold]{escape(document['model'])}[/]  {amount}")
+    left_out = document["measured"].get("left_out")
+    if left_out:
+        console.print(f"Prompts left out: {escape(left_out)}.")
 
 
 def print_verdicts(document: Mapping[str, Any], console: Console) -> None:

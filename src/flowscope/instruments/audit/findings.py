@@ -202,6 +202,8 @@ def _halves(records: Records) -> Finding | None:
     if moved is None or not prompts:
         return None
     amount = f"{count(prompts, 'prompt')} with {tokens} tokens" if tokens else f"{prompts} prompts"
+    left_out = measured.get("left_out")
+    amount += f" (left out: {left_out})" if left_out else ""
     likeness = split_half(moved)
     more = (
         f"Run again with {_ENOUGH_PROMPTS} prompts or more: some verdicts need as many."

@@ -67,12 +67,10 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         For texts that the model cannot read, or damaged weights.
     """
     loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
-    texts, running, where = given.get("texts"), False, "given"
+    texts, where = given.get("texts"), "given"
     if texts is None:
-        texts, running, where = chosen_texts(config)
-    prompts = prompts_of(
-        loaded, texts, count=config.prompts, length=config.tokens, running=running, source=where
-    )
+        texts, where = chosen_texts(config)
+    prompts = prompts_of(loaded, texts, count=config.prompts, length=config.tokens, source=where)
     refuse_broken_weights(loaded.model)
     return _fitted(config, loaded.model, prompts), AuditSubject(
         loaded=loaded,
@@ -82,7 +80,7 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
         marks={**model_marks(loaded), "data": prompts.data_hash},
-        facts={"prompts": len(prompts), "tokens_measured": prompts.tokens},
+        facts=prompts.facts,
         hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
     )
 

@@ -89,6 +89,7 @@ def _made(instrument: Instrument) -> Callable[..., Any]:
                 f"({', '.join(positional)}); got {len(objects)}."
             )
         by_position = dict(zip(positional, objects, strict=False))
+        _refuse_nothing(instrument.name, positional, {**given, **by_position})
         twice = sorted(by_position.keys() & given.keys())
         if twice:
             raise TypeError(f"{instrument.name}() got {twice[0]!r} by position and by name.")
@@ -99,6 +100,16 @@ def _made(instrument: Instrument) -> Callable[..., Any]:
     function.__doc__ = _docstring(instrument)
     function.__signature__ = _signature(instrument)  # type: ignore[attr-defined]
     return function
+
+
+def _refuse_nothing(name: str, positional: tuple[str, ...], given: Mapping[str, Any]) -> None:
+    """Refuse a model that is None: a loader that failed would be measured as the bundled model."""
+    first = positional[0] if positional else ""
+    if first in given and given[first] is None:
+        raise InvalidInputError(
+            f"{name}() got None as {first}. Give a model, a folder or a name; to measure the "
+            f"bundled model, leave {first} out."
+        )
 
 
 def _called(instrument: Instrument, given: dict[str, Any]) -> Any:
