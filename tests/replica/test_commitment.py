@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy import stats
 from scipy.optimize import least_squares
 
 from flowscope.errors import InvalidInputError
@@ -163,6 +164,20 @@ def test_gap_without_a_transition_is_no_gap():
     assert found.status == "no transition"
     assert found.because.startswith("fine: the ")
     assert np.isnan(found.value)
+
+
+@pytest.mark.parametrize("n", [3, 8, 20])
+def test_the_reach_of_an_amplitude_is_the_student_interval(n):
+    """Resampled means spread by √((n − 1)/n) of their standard error; the reach makes up for it."""
+    rng = np.random.default_rng(n)
+    height = rng.normal(1.0, 0.1, size=n)
+    values = height[:, None] * sigmoid(STEPS, 0, 1, 50, 4.0)
+    found = commitment_time(STEPS, values, statistic="mean", resamples=4000, level=0.95)
+    low, high = found.amplitude_interval
+    # the amplitude of the curve is linear in the heights
+    share = found.amplitude / height.mean()
+    exact = 2 * stats.t.ppf(0.975, n - 1) * stats.sem(height) * share
+    assert high - low == pytest.approx(exact, rel=0.05)
 
 
 def test_times_that_were_resampled_differently_have_no_gap():

@@ -205,6 +205,12 @@ def test_layers_share_their_signs_and_the_largest_decides():
                     for r in (*still, turning)]))  # fmt: skip
 
 
+def test_the_least_p_is_one_over_one_more_than_the_draws():
+    """The observed value counts as one of its own draws: p is never 0."""
+    reading = read(*mixture(960, 0.8, 0.1, 3))
+    assert rotation_presence([reading]).p == 1 / (1 + len(reading.null)) == 1 / (1 + QUICK.draws)
+
+
 def test_the_maximum_costs_a_layer_its_single_p():
     """p of a layer among others is at least its p alone."""
     groups = torch.arange(960) // 30

@@ -251,6 +251,13 @@ def test_first_order_resamples_agree_with_refits():
     assert_allclose(fast.std(), slow.std(), rtol=0.1)
 
 
+def test_the_least_p_is_one_over_one_more_than_the_draws():
+    x, u, _ = planted(3, 0.9)
+    settings = Settings(draws=99)
+    found = rotation(x, u, diffusion=1.0, generator=seeded(5), settings=settings)
+    assert found.p_value == 1 / 100
+
+
 def test_same_seed_same_answer():
     x, u, _ = planted(3, 0.1)
     one, two = (rotation(x, u, diffusion=1.0, generator=seeded(5)) for _ in range(2))

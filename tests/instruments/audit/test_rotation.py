@@ -13,7 +13,7 @@ from tests.instruments.audit.test_adequacy import segment
 from tests.instruments.prompts import TEXTS
 
 import flowscope as fs
-from flowscope.flows.hodge import Settings, rotation_reading
+from flowscope.flows.hodge import Settings, rotation_presence, rotation_reading
 from flowscope.instruments.audit.rotation import ROTATION, TABLES, TRANSPORT
 from flowscope.instruments.audit.rotation.judge import judge, judge_rotation, judge_transport
 from flowscope.instruments.audit.rotation.measure import central_layers, layer_rotations, tables
@@ -43,6 +43,15 @@ def readings(*fields, prompts=32, total_energy=None):
 @pytest.fixture(scope="module")
 def turning():
     return readings(*(linear(seed, 1024, 0.3) for seed in (0, 1)))
+
+
+@pytest.mark.parametrize(("p", "count"), [((0.01, 0.04, 0.06), 2), ((0.3, 0.4, 0.5), 0)])
+def test_layers_are_counted_at_the_five_percent_level(p, count, turning, monkeypatch):
+    made = rotation_presence(turning)
+    changed = replace(made, layer_p=p, used=(0, 1, 2), p=min(p))
+    monkeypatch.setattr("flowscope.flows.hodge.rotation_presence", lambda readings: changed)
+    verdict = judge_rotation(turning, **SEED)
+    assert f"{count} of 2 layers rotate by themselves (5 % level" in verdict.because
 
 
 def test_a_planted_rotation_is_found(turning):
