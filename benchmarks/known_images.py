@@ -6,10 +6,7 @@ large-scale pattern of its own or a small-scale one. Which pattern it is is deci
 one noise level, while a Gaussian of the same covariance spreads the decision.
 """
 
-import math
-
 import diffusers
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +15,6 @@ from flowscope.instruments.sync.commitment.gaussian import (
     ExactDenoiser,
     GaussianDenoiser,
     GaussianImages,
-    cosine_transform,
 )
 from flowscope.instruments.sync.commitment.judge import judge_commitment_order
 from flowscope.instruments.sync.commitment.order_rule import Order, order_table

@@ -71,7 +71,10 @@ class SyncConfig(Config):
         0, "Side of the coarse image in pixels; 0 is a quarter of the image", ge=0
     )
     band: int = setting(
-        6, "Modes in the leading and in the trailing band; takes 4 pairs per mode", ge=1
+        0,
+        "Modes in the leading and in the trailing band, a quarter of the pairs or fewer; 0 is a "
+        "quarter of the pairs, at most 8",
+        ge=0,
     )
     kept: int = setting(
         16, "Steps, evenly spaced, at which differences inside the model are measured", ge=2

@@ -97,8 +97,9 @@ def control_arrays(
     Returns
     -------
     ``gaussian_coarse`` and ``gaussian_fine``, ``[ranks, curves, pairs, interventions]``, the rank
-    of the control first, then its neighbours among `RANKS`; ``without_coarse`` and ``without_fine``, means over pairs with one group
-    of images left out of the covariance, ``[groups, curves, interventions]``.
+    of the control first, then its neighbours among `RANKS`; ``without_coarse`` and
+    ``without_fine``, means over pairs with one group of images left out of the covariance,
+    ``[groups, curves, interventions]``.
 
     Raises
     ------
@@ -208,20 +209,16 @@ def _chunk(
     free = sampler.finished({0: first}, noise)[0]
     found = {}
     for g, shared in keys:
-        states = {}
         with closing(sampler.walk(first, noise, g=g, shared=shared)) as walk:
-            for done, x in walk:
-                if done in asked:
-                    states[done] = x
+            states = {done: x for done, x in walk if done in asked}
         ended = {0: free} | sampler.finished(states, noise)
         columns = [_distances(denoiser, ended[step], config) for step in asked]
         found[g, shared] = np.stack(columns, 2)
     return found
 
 
-def _distances(
-    denoiser: ExactDenoiser, x: torch.Tensor, config: SyncConfig
-) -> NDArray[np.float64]:
+def _distances(denoiser: ExactDenoiser, x: torch.Tensor, config: SyncConfig) -> NDArray[np.float64]:
     images = denoiser.decoded(x).float()
-    scales = coarse_fine(*images.chunk(2), coarse_side(config, images.shape[-1]))
+    first, second = images.chunk(2)
+    scales = coarse_fine(first, second, coarse_side(config, images.shape[-1]))
     return torch.stack([scales.low, scales.high]).double().cpu().numpy()

@@ -26,6 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -108,9 +109,7 @@ def gaussian_images(images: Float[Tensor, "n c h w"], rank: int) -> GaussianImag
     spectrum = _by_band(power)
     beside = (directions.square() * spectrum.flatten()).sum(1)
     strengths = (sizes[:most].square() / (n - 1) - beside).clamp_min(0.0)
-    return GaussianImages(
-        mean=mean, spectrum=spectrum, directions=directions, strengths=strengths
-    )
+    return GaussianImages(mean=mean, spectrum=spectrum, directions=directions, strengths=strengths)
 
 
 def cosine_transform(
@@ -157,8 +156,8 @@ class ExactDenoiser(ABC):
 
     def __init__(self, denoiser: Denoiser | ExactDenoiser) -> None:
         self._denoiser = denoiser
-        self.schedule = {**denoiser.schedule, "prediction_type": "epsilon"}
-        self.shape = denoiser.shape
+        self.schedule: dict[str, Any] = {**denoiser.schedule, "prediction_type": "epsilon"}
+        self.shape: tuple[int, int, int] = denoiser.shape
         self._weight = 0.0
 
     @property
@@ -228,8 +227,11 @@ class GaussianDenoiser(ExactDenoiser):
         self._solved: dict[float, tuple[Tensor, Tensor, Tensor]] = {}
 
     def denoised(self, x: Float[Tensor, "n c h w"], level: float) -> Float[Tensor, "n c h w"]:
-        r"""$\mu + \sqrt{\bar\alpha}\,\Sigma\,(\bar\alpha\Sigma + (1-\bar\alpha)I)^{-1}(x -
-        \sqrt{\bar\alpha}\mu)$, by the identity of Woodbury."""
+        r"""Mean of the image given x, linear in x; solved by the identity of Woodbury.
+
+        $$ \mu + \sqrt{\bar\alpha}\,\Sigma\,\bigl(\bar\alpha\Sigma + (1-\bar\alpha)I\bigr)^{-1}
+           \bigl(x - \sqrt{\bar\alpha}\mu\bigr) $$
+        """
         mean, inverse, correction = self._solution(level, x)
         off = cosine_transform(x) - math.sqrt(level) * mean
         flat = off.flatten(1)

@@ -132,7 +132,7 @@ def _because(
     rows = table[chosen & np.asarray(table["status"] == "ok")]
     more, less = int((rows["excess_low"] > 0).sum()), int((rows["excess_high"] < 0).sum())
     finals = int(np.min(order.arrays["finals"]))
-    sentence = (
+    return (
         f"fine detail is decided {order.mean_gap(chosen):.2f} steps of {length:g} after coarse "
         f"structure, and {order.control_gap(chosen):.2f} steps in Gaussian images with the same "
         f"covariance (from {finals} images); the difference is {value:+.2f} steps{shown}, "
@@ -140,4 +140,3 @@ def _because(
         f"above the Gaussian and {less} below; this run could have seen a difference of "
         f"{order.detectable(chosen):.2f} steps"
     )
-    return sentence
