@@ -21,7 +21,8 @@ from flowscope.records import Manifest, Run, Shards, Unavailable
 
 SPREAD = 0.2
 SMALL = {
-    "pairs": 4, "steps": 6, "interventions": 6, "couplings": (0.5, 1.0), "labels": (1,), "finals": 0,
+    "pairs": 4, "steps": 6, "interventions": 6, "couplings": (0.5, 1.0), "labels": (1,),
+    "finals": 0,
 }  # fmt: skip
 
 

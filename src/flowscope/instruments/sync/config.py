@@ -2,10 +2,10 @@
 
 from flowscope.lab.config import Config, setting, shared_setting
 
-__all__ = ["SMALL_RUN", "SyncConfig"]
+__all__ = ["ENOUGH_PAIRS", "SyncConfig"]
 
-SMALL_RUN = 16
-"""Pairs below which a run is called small: its intervals are wide."""
+ENOUGH_PAIRS = 32
+"""Pairs with which both verdicts usually have an answer."""
 
 
 class SyncConfig(Config):

@@ -109,7 +109,9 @@ class Order:
     def reasons(self) -> list[str]:
         """Why a curve has no gap, in the model or in the control; empty where it has one."""
         reasons = [""] * len(self.coupled)
-        sides = [("", self._model)] + [(" of the control", self._gaussian(0))] * self.controlled
+        sides = [("", self._model)]
+        if self.controlled:
+            sides.append((" of the control", self._gaussian(0)))
         for whose, scales in sides:
             for scale, distances in zip(("coarse", "fine"), scales, strict=True):
                 for curve, reason in enumerate(self._lacks(distances)):
