@@ -28,6 +28,7 @@ from flowscope.probes import Arrays
 from flowscope.replica import coarse_fine
 
 __all__ = [
+    "FEWEST_FINALS",
     "GROUPS",
     "RANKS",
     "control_arrays",
@@ -41,6 +42,9 @@ RANKS = (0, 2, 4, 8, 16, 32)
 
 GROUPS = 8
 """Groups of images that are left out in turn, for the error of the covariance."""
+
+FEWEST_FINALS = 16
+"""Images of a class that a control needs."""
 
 _FOLDS, _LEVELS = 4, 16  # of the choice of the rank: parts left out, and noise levels
 
@@ -106,6 +110,12 @@ def control_arrays(
     InvalidInputError
         When there are too few images for a covariance, or they do not differ.
     """
+    fewest = min(len(images) for images in finals.values())
+    if fewest < FEWEST_FINALS:
+        raise InvalidInputError(
+            f"it needs {FEWEST_FINALS} images of each class or more; this run has {fewest}. Set "
+            f"finals to {FEWEST_FINALS} or more, better to 64"
+        )
     laws = {label: torch.from_numpy(images.copy()) for label, images in finals.items()}
     place = _best_place(denoiser, laws, config)
     ranks = [RANKS[place], *RANKS[max(place - 1, 0) : place], *RANKS[place + 1 : place + 2]]

@@ -36,15 +36,13 @@ from flowscope.errors import InvalidInputError
 from flowscope.models.diffusion.denoiser import Clock, Denoiser
 
 __all__ = [
-    "FEWEST_FINALS",
     "ExactDenoiser",
     "GaussianDenoiser",
     "GaussianImages",
     "gaussian_images",
 ]
 
-FEWEST_FINALS = 16
-"""Images that a covariance needs at least."""
+_FEWEST = 8  # images that have a covariance at all
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +79,7 @@ def gaussian_images(images: Float[Tensor, "n c h w"], rank: int) -> GaussianImag
     Raises
     ------
     InvalidInputError
-        With fewer than 16 images, with images that are not finite, or with images that do not
+        With fewer than 8 images, with images that are not finite, or with images that do not
         differ.
 
     Examples
@@ -91,10 +89,9 @@ def gaussian_images(images: Float[Tensor, "n c h w"], rank: int) -> GaussianImag
     True
     """
     n = len(images)
-    if n < FEWEST_FINALS or not bool(images.isfinite().all()):
+    if n < _FEWEST or not bool(images.isfinite().all()):
         raise InvalidInputError(
-            f"a covariance needs {FEWEST_FINALS} finite images or more; got {n} images. Take more "
-            "pairs."
+            f"a covariance needs {_FEWEST} finite images or more; got {n} images. Take more pairs."
         )
     coefficients = cosine_transform(images.double().cpu())
     mean = coefficients.mean(0)

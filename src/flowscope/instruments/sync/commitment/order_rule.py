@@ -269,11 +269,9 @@ def order_table(order: Order, because: str = "") -> pd.DataFrame:
             columns["p"] = p
     table = pd.DataFrame(columns)
     table["n"] = order.pairs
-    reasons = [reason or because for reason in order.reasons]
-    table["status"] = [
-        "ok" if not reason else "no transition" if own else "no control"
-        for reason, own in zip(reasons, order.reasons, strict=True)
-    ]
+    reasons = [because or reason for reason in order.reasons]
+    absence = "no control" if because else "no transition"
+    table["status"] = [absence if reason else "ok" for reason in reasons]
     table["because"] = reasons
     return table
 
