@@ -189,11 +189,10 @@ def write(runs: Row) -> None:
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Everything that is asked for: part, subject, seed."""
     planted = [name for name in EXPECTED if name not in SUBJECTS]
-    for seed in range(max(options.seeds, options.random)):
-        if seed < options.seeds:
-            yield from (("known", name, seed) for name in [*SUBJECTS, *planted])
-        if seed < options.random:
-            yield from (("random", name, seed) for name in SIZES)
+    for seed in range(options.seeds):
+        yield from (("known", name, seed) for name in [*SUBJECTS, *planted])
+    for seed in range(options.random):
+        yield from (("random", name, seed) for name in SIZES)
 
 
 def verdicts_of(part: str, subject: str, seed: int) -> list[Verdict]:

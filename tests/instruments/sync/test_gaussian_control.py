@@ -124,7 +124,8 @@ def test_the_order_of_gaussian_images_has_a_closed_form(power):
     """White images have no order, red ones decide the coarse scale first, blue ones the fine."""
     law = law_of(power)
     for key, found in zip(KEYS, gaps_of(law, pairs=512), strict=True):
-        assert found == pytest.approx(exact_gap(law, key), abs=0.15)
+        noise = 0.35 if key[1] else 0.12  # four deviations of 512 pairs
+        assert found == pytest.approx(exact_gap(law, key), abs=noise)
     gaps = [exact_gap(law, key) for key in KEYS]
     if power == 0:
         np.testing.assert_allclose(gaps, 0, atol=1e-6)
