@@ -275,11 +275,11 @@ def write_pages() -> None:
     """Write the tables into the pages."""
     for name, (path, table) in page_tables().items():
         page = path.read_text(encoding="utf-8")
-        first, last = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
+        first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
         before, mark, rest = page.partition(first)
         if not mark or last not in rest:
             raise SystemExit(f"{path} has no place marked {first!r}.")
-        text = before + first + table + last + rest.partition(last)[2]
+        text = before + first + table + "\n" + last + rest.partition(last)[2]
         path.write_text(text, encoding="utf-8")
 
 

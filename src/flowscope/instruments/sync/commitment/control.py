@@ -31,6 +31,7 @@ __all__ = [
     "FEWEST_FINALS",
     "GROUPS",
     "RANKS",
+    "best_rank",
     "control_arrays",
     "curve_arrays",
     "order_arrays",
@@ -117,7 +118,7 @@ def control_arrays(
             f"finals to {FEWEST_FINALS} or more, better to 64"
         )
     laws = {label: torch.from_numpy(images.copy()) for label, images in finals.items()}
-    place = _best_place(denoiser, laws, config)
+    place = RANKS.index(best_rank(denoiser, laws, config))
     ranks = [RANKS[place], *RANKS[max(place - 1, 0) : place], *RANKS[place + 1 : place + 2]]
     by_rank = [_every(denoiser, laws, curves, config, rank) for rank in ranks]
     without = []
@@ -138,10 +139,10 @@ def control_arrays(
     }
 
 
-def _best_place(
+def best_rank(
     denoiser: Denoiser | ExactDenoiser, images: Mapping[int, torch.Tensor], config: SyncConfig
 ) -> int:
-    """Place of the rank whose Gaussian predicts the noise in left-out images best."""
+    """Rank of the covariance whose Gaussian predicts the noise in left-out images best."""
     generator = torch.Generator().manual_seed(config.seed)
     errors = np.zeros(len(RANKS))
     for rows in images.values():
@@ -156,7 +157,7 @@ def _best_place(
                 exact = GaussianDenoiser(law, denoiser)
                 away = fold == number
                 errors[place] += _noise_error(exact, rows[away], drawn[away], config)
-    return int(errors.argmin())
+    return RANKS[int(errors.argmin())]
 
 
 def _noise_error(
