@@ -186,6 +186,6 @@ SUBJECTS: dict[str, tuple[Any, dict[str, int]]] = {
     "Gaussian, blue": (lambda: gaussian_subject(2.0), {}),
     "Gaussian, uneven": (uneven_subject, {}),
     "coarse patterns, Gaussian detail": (lambda: mixture_subject("coarse"), {"coarse": 8}),
-    "patterns of all scales": (lambda: mixture_subject("whole"), {}),
+    "patterns of all scales": (lambda: mixture_subject("whole", patterns=128), {}),
 }
 """Subjects by name, and the settings of the protocol that belong to them."""
