@@ -157,9 +157,23 @@ def test_a_tie_ends_with_its_block():
     x = torch.randn(4, 1, SIDE, SIDE)
     free = exact.noise(x, 500)
     with exact.tied(1.0):
-        first, second = (x - math.sqrt(1 - exact._level(500)) * exact.noise(x, 500)).chunk(2)
+        first, second = exact.noise(x, 500).chunk(2)
         torch.testing.assert_close(first, second)  # one denoised image for both
+        middle = sum(free.chunk(2)) / 2
+        torch.testing.assert_close(first, middle)
+    with exact.tied(0.5):
+        first, second = exact.noise(x, 500).chunk(2)
+        one, other = free.chunk(2)
+        torch.testing.assert_close(first - second, (one - other) / 3)
     torch.testing.assert_close(exact.noise(x, 500), free)
+
+
+def test_pure_noise_says_nothing_of_the_image():
+    """A schedule may end without any signal."""
+    law = gaussian_images(1 + torch.randn(32, 1, SIDE, SIDE), 2)
+    found = GaussianDenoiser(law, surroundings()).denoised(torch.randn(3, 1, SIDE, SIDE), 0.0)
+    expected = cosine_transform(law.mean[None], inverse=True).float().expand(3, -1, -1, -1)
+    torch.testing.assert_close(found, expected)
 
 
 SMALL = {

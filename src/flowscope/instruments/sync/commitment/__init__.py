@@ -151,7 +151,6 @@ STAGE = Stage(
         "coarse",
         "batch",
         "interventions",
-        "finals",
     ),
     tables=TABLES,
 )

@@ -164,11 +164,12 @@ def _noise_error(
     exact: GaussianDenoiser, images: torch.Tensor, drawn: torch.Tensor, config: SyncConfig
 ) -> float:
     """Squared error of the predicted noise over the noise levels of the run."""
-    clock, total = exact.clock(config.steps), 0.0
+    levels, total = exact.clock(config.steps).levels, 0.0
     for step in np.unique(np.linspace(0, config.steps - 1, _LEVELS).round().astype(int)):
-        level = clock.levels[step]
+        level = levels[step]
         noisy = level**0.5 * images + (1 - level) ** 0.5 * drawn
-        total += float((exact.noise(noisy, clock.times[step]) - drawn).square().sum())
+        missed = level * (exact.denoised(noisy, level) - images).square().sum() / (1 - level)
+        total += float(missed)
     return total
 
 

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _FEWEST = 8  # images that have a covariance at all
+_NOISE_ALONE = 1e-12  # share of the signal below which x says nothing of the image
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,7 +154,8 @@ class ExactDenoiser(ABC):
 
     def __init__(self, denoiser: Denoiser | ExactDenoiser) -> None:
         self._denoiser = denoiser
-        self.schedule: dict[str, Any] = {**denoiser.schedule, "prediction_type": "epsilon"}
+        self.schedule: dict[str, Any] = {**denoiser.schedule, "prediction_type": "sample"}
+        self.schedule.pop("_use_default_values", None)  # names settings that would be ignored
         self.shape: tuple[int, int, int] = denoiser.shape
         self._weight = 0.0
 
@@ -186,16 +188,20 @@ class ExactDenoiser(ABC):
         labels: Int[Tensor, "n"] | None = None,
         guidance: float = 1.0,
     ) -> Float[Tensor, "n c h w"]:
-        """Noise that the denoised images leave of x; labels and guidance have no part in it."""
-        level = self._level(time)
-        clean = self.denoised(x, level)
-        if self._weight:
-            first, second = clean.chunk(2)
-            apart = self._weight * (second - first)
-            clean = torch.cat([first + apart, second - apart])
-        return (x - math.sqrt(level) * clean) / math.sqrt(1 - level)
+        """Prediction for the schedule: the denoised images; labels and guidance do not matter.
 
-    def _level(self, time: int) -> float:
+        The image and not the noise is predicted, because a schedule that ends in pure noise has no
+        image that would follow from the noise there.
+        """
+        clean = self.denoised(x, self.level(time))
+        if not self._weight:
+            return clean
+        first, second = clean.chunk(2)
+        apart = self._weight * (second - first)
+        return torch.cat([first + apart, second - apart])
+
+    def level(self, time: int) -> float:
+        r"""$\bar\alpha$ at a time of the schedule."""
         from diffusers import DDIMScheduler
 
         if not hasattr(self, "_levels"):
@@ -230,6 +236,8 @@ class GaussianDenoiser(ExactDenoiser):
            \bigl(x - \sqrt{\bar\alpha}\mu\bigr) $$
         """
         mean, inverse, correction = self._solution(level, x)
+        if level < _NOISE_ALONE:
+            return cosine_transform(mean.expand(len(x), -1, -1, -1), inverse=True)
         off = cosine_transform(x) - math.sqrt(level) * mean
         flat = off.flatten(1)
         solved = flat * inverse - (flat @ correction.mT) @ correction

@@ -169,7 +169,7 @@ class Outcomes:
 
     @staticmethod
     def _outcome_name(label: int, g: float, control: bool, step: int, number: int) -> str:
-        kind = "free" if step == 0 else "shared" if control else f"g{g:g}"
+        kind = "untied" if step == 0 else "shared" if control else f"g{g:g}"
         return f"outcome-{label}-{kind}-{step}-{number}"
 
     def _prepare(self, label: int, g: float, control: bool) -> None:
