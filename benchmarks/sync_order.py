@@ -66,19 +66,22 @@ def kept_gaps() -> dict[str, float]:
     return gaps
 
 
-def control_gaps(denoiser: Any, finals: torch.Tensor, rank: int) -> dict[str, float]:
-    """Gaps of the Gaussian in the protocol of the study, from medians over its pairs."""
+def control_gaps(
+    denoiser: Any, finals: torch.Tensor, rank: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Gaps of the Gaussian in the protocol of the study, from medians and from means over pairs."""
     config = SyncConfig(pairs=32, steps=100, interventions=21)
     exact = GaussianDenoiser(gaussian_images(finals, rank), denoiser)
     keys = [*((g, False) for g in COUPLINGS), (0.0, True)]
     steps = np.linspace(0, 100, 21)
     found = released_distances(exact, config, LABEL, keys)
-    return {
-        "shared noise" if shared else f"g = {g:g}": gap_of(
-            steps, np.median(found[g, shared][0], 0), np.median(found[g, shared][1], 0)
-        )
-        for g, shared in keys
-    }
+    medians, means = {}, {}
+    for g, shared in keys:
+        name = "shared noise" if shared else f"g = {g:g}"
+        coarse, fine = found[g, shared]
+        medians[name] = gap_of(steps, np.median(coarse, 0), np.median(fine, 0))
+        means[name] = gap_of(steps, coarse.mean(0), fine.mean(0))
+    return medians, means
 
 
 def main() -> None:
@@ -90,8 +93,8 @@ def main() -> None:
     finals = finals_of(subject.denoiser, options.finals)
     best = best_rank(subject.denoiser, {LABEL: finals}, SyncConfig(steps=100))
     entry: dict[str, Any] = {"machine": described(), "rank": best, "study": kept_gaps()}
-    entry["gaussian"] = control_gaps(subject.denoiser, finals, best)
-    print(best, entry["gaussian"], entry["study"])
+    entry["gaussian"], entry["gaussian, means"] = control_gaps(subject.denoiser, finals, best)
+    print(json.dumps(entry, indent=1, ensure_ascii=False))
     RESULT.write_text(json.dumps(entry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

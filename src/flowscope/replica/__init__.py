@@ -33,7 +33,7 @@ from flowscope.replica.information import (
     mixture_gap,
     mixture_u_turn,
 )
-from flowscope.replica.mean_gap import MeanGap, mean_gap, smallest_detectable_gap
+from flowscope.replica.layer_mean import MeanGap, mean_gap, smallest_detectable_gap
 from flowscope.replica.mixture import MixtureMoments, ScoreGain, mixture_moments, score_gain
 from flowscope.replica.modes import (
     ModeEnergies,

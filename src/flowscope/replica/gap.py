@@ -49,7 +49,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.replica.mean_gap import jackknife_error
+from flowscope.replica.layer_mean import jackknife_error
 from flowscope.replica.modes import checked_gram, mode_energies, projected
 
 __all__ = [

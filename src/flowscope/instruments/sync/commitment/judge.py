@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from flowscope.evidence import judged_effect, not_measured
+from flowscope.evidence import MINIMUM_UNITS, judged_effect, not_measured
 from flowscope.evidence.verdicts import Claimed, ends
 from flowscope.instruments.sync.commitment import ORDER
 from flowscope.instruments.sync.commitment.order_rule import Order
@@ -91,7 +91,7 @@ def judge_commitment_order(
 
 def _guard(order: Order, lacking: int, couplings: int) -> str:
     """Why the claim could not have failed on these data; empty if it could."""
-    if 2 * lacking < couplings:
+    if 2 * lacking < couplings or order.pairs < MINIMUM_UNITS:
         return ""
     reasons = [
         reason for reason, own in zip(order.reasons, order.coupled, strict=True) if own and reason

@@ -59,7 +59,7 @@ def judge_internal_gap(
     seed
         Of the draws.
     """
-    from flowscope.replica.mean_gap import mean_gap
+    from flowscope.replica.layer_mean import mean_gap
 
     layers = np.asarray(arrays["layer"])
     if len(layers) < 2 or layers[0] != 0:
