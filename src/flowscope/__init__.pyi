@@ -98,6 +98,7 @@ class _SyncTables(Tables):
     agreement: DataFrame
     commitment: DataFrame
     commitment_gap: DataFrame
+    commitment_order: DataFrame
     coupling_effect: DataFrame
     internal_gap: DataFrame
     energies: DataFrame
@@ -207,7 +208,8 @@ def sync(
     progress: Progress | bool | None = None,
     only: str | Sequence[str] = (),
     labels: Sequence[int] = (0,),
-    pairs: int = 8,
+    pairs: int = 24,
+    finals: int = 128,
     steps: int = 16,
     couplings: Sequence[float] = (0.1, 0.5, 1.0),
     interventions: int = 7,
@@ -216,7 +218,7 @@ def sync(
     eta: float = 1.0,
     guidance: float = 1.0,
     coarse: int = 0,
-    band: int = 2,
+    band: int = 0,
     kept: int = 16,
     draws: int = 199,
     propagation: bool = True,

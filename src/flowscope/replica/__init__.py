@@ -17,7 +17,6 @@ from flowscope.replica.gap import (
     SplitHalfGap,
     exchange_null,
     naive_gap,
-    smallest_detectable_gap,
     split_half_gap,
 )
 from flowscope.replica.gate import (
@@ -34,6 +33,7 @@ from flowscope.replica.information import (
     mixture_gap,
     mixture_u_turn,
 )
+from flowscope.replica.layer_mean import MeanGap, mean_gap, smallest_detectable_gap
 from flowscope.replica.mixture import MixtureMoments, ScoreGain, mixture_moments, score_gain
 from flowscope.replica.modes import (
     ModeEnergies,
@@ -90,6 +90,7 @@ __all__ = [
     "ExchangeNull",
     "JointForward",
     "LeadingEigenvalue",
+    "MeanGap",
     "MixtureMoments",
     "ModalGains",
     "ModalProduct",
@@ -119,6 +120,7 @@ __all__ = [
     "kernel_derivative",
     "leading_eigenvalue",
     "live_gain",
+    "mean_gap",
     "mixture_amplitude",
     "mixture_entropy",
     "mixture_gap",

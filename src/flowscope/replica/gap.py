@@ -6,7 +6,7 @@ $$
 $$
 
 Modes that are fitted to $V_0$ and then measured on the same $V_0$ make $\mathcal G_{\rm int}$
-differ from 1 when nothing has changed. Three answers, all from $\Gamma$ of `stacked_gram`:
+differ from 1 when nothing has changed. Two answers, both from $\Gamma$ of `stacked_gram`:
 
 **Split halves.** Modes from the pairs $I$; energies, at $s$ *and* at 0, from the other pairs $J$:
 
@@ -35,12 +35,6 @@ the bias back and takes modes away.
 $\text{scale} = \Vert V_s\Vert_F/\Vert V_0\Vert_F$. Draws of $T$ under random swaps are its null,
 whatever the correlation of $V_0$ and $V_s$; a permutation of all rows would destroy that.
 
-**Smallest detectable gap.** With quantiles $q$ of the null draws, a gap that shifts $T$ by $\delta$
-is seen at level $\alpha$ with power $\beta$ if
-
-$$
-\delta \ge \max\bigl(q_{1-\alpha/2}-q_{1-\beta},\; q_{\beta}-q_{\alpha/2}\bigr) .
-$$
 """
 
 from __future__ import annotations
@@ -55,6 +49,7 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.replica.layer_mean import jackknife_error
 from flowscope.replica.modes import checked_gram, mode_energies, projected
 
 __all__ = [
@@ -62,7 +57,6 @@ __all__ = [
     "SplitHalfGap",
     "exchange_null",
     "naive_gap",
-    "smallest_detectable_gap",
     "split_half_gap",
 ]
 
@@ -74,7 +68,8 @@ Gram = Tensor | NDArray[np.floating]
 class SplitHalfGap:
     """Split-half log ratio T of trailing over leading energies, 0 without a gap.
 
-    ``interval`` and the standard ``error`` are over pairs; ``level`` is the coverage.
+    ``interval`` and the standard ``error`` are over pairs; ``level`` is the coverage. ``left_out``
+    is how much T changes without each pair among those that are measured.
     """
 
     value: float
@@ -83,6 +78,7 @@ class SplitHalfGap:
     pairs: int
     splits: int
     level: float
+    left_out: Float[NDArray[np.float64], "pairs"]
 
     @property
     def ratio(self) -> float:
@@ -196,8 +192,7 @@ def split_half_gap(
         left_out = _log_ratio(now.sum(0) - now, then.sum(0) - then, present, lead, trail)
         total += value / (2 * splits)
         without[other] += (left_out - value) / (2 * splits)
-    half = pairs / 2
-    error = float(np.sqrt((half - 1) / half * np.sum((without - without.mean()) ** 2)))
+    error = jackknife_error(without)
     reach = error * float(student.ppf((1 + level) / 2, pairs - 1))
     return SplitHalfGap(
         value=total,
@@ -206,6 +201,7 @@ def split_half_gap(
         pairs=pairs,
         splits=splits,
         level=level,
+        left_out=without,
     )
 
 
@@ -277,46 +273,6 @@ def exchange_null(
         level=level,
         scale=scale,
     )
-
-
-def smallest_detectable_gap(
-    draws: Float[NDArray[np.floating], "draws"], *, level: float = 0.05, power: float = 0.8
-) -> float:
-    r"""Shift of the log ratio that would have been seen with the given power.
-
-    $$
-    \delta = \max\bigl(q_{1-\alpha/2}-q_{1-\beta},\; q_\beta-q_{\alpha/2}\bigr)
-    $$
-
-    Parameters
-    ----------
-    draws
-        Null draws, from `exchange_null`; $q$ are their quantiles.
-    level, power
-        $\alpha$ of the two-sided test and $\beta$.
-
-    Raises
-    ------
-    InvalidInputError
-        If level or power lie outside (0, 1), or there are no draws.
-
-    Notes
-    -----
-    Takes the spread under a gap for that of the null; 2.80 deviations of a normal null.
-
-    Examples
-    --------
-    >>> round(smallest_detectable_gap(np.linspace(-1, 1, 2001)), 2)
-    1.55
-    """
-    found = np.asarray(draws, dtype=np.float64)
-    if not (0 < level < 1 and 0 < power < 1) or found.ndim != 1 or len(found) < 2:
-        raise InvalidInputError(
-            f"level and power must lie in (0, 1) and draws be a row of at least two; found "
-            f"{level}, {power} and shape {found.shape}."
-        )
-    q = np.quantile(found, [level / 2, 1 - level / 2, 1 - power, power])
-    return float(max(q[1] - q[2], q[3] - q[0]))
 
 
 def _halvings(

@@ -20,7 +20,10 @@ from flowscope.models.loading import load
 from flowscope.records import Manifest, Run, Shards, Unavailable
 
 SPREAD = 0.2
-SMALL = {"pairs": 4, "steps": 6, "interventions": 6, "couplings": (0.5, 1.0), "labels": (1,)}
+SMALL = {
+    "pairs": 4, "steps": 6, "interventions": 6, "couplings": (0.5, 1.0), "labels": (1,),
+    "finals": 0,
+}  # fmt: skip
 
 
 def config_of(**changed):
@@ -135,7 +138,7 @@ def test_one_shard_serves_every_coupling_that_was_never_on(tmp_path):
         for name, values in curve.measures.items():
             np.testing.assert_array_equal(values[:, 0], curves[0].measures[name][:, 0])
     names = [key.name for key in stage._shards.run.shards()]
-    assert sum("free" in name for name in names) == 2  # one for each of two chunks
+    assert sum("untied" in name for name in names) == 2  # one for each of two chunks
     after = sum(6 - step for step in stage.steps if step)
     assert len(passes) == count.steps == stage.passes() == 2 * (6 + 3 * (6 + after))
 

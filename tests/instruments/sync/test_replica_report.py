@@ -128,14 +128,10 @@ def test_the_page_is_about_replicas_in_the_asked_order(structure, page):
     ]
 
 
-def test_the_head_says_the_size_and_that_a_small_run_is_small(structure, tmp_path):
+def test_the_head_says_the_size(structure):
     for fact in ("pairs 8", f"reverse steps {STEPS}", "g 0, 0.1, 0.3, 1", "classes sneaker, coat"):
         assert fact in structure.text
     assert "bundled encoder, 64 features" in structure.text
-    assert "This is a small run (8 pairs): intervals are wide." in structure.text
-    assert "This is a small run: intervals are wide. 8 pairs of replicas" in structure.text
-    large = Structure(report_html(write_replicas(tmp_path / "run", pairs=16, **SMALL), PAGE))
-    assert "small run" not in large.text.lower()
 
 
 def test_verdicts_of_replicas_count_pairs_and_those_of_heads_prompts(page, tmp_path):

@@ -19,7 +19,7 @@ from flowscope.records import Unavailable
 
 SMALL = {
     "pairs": 8, "steps": 6, "interventions": 6, "couplings": (0.2, 1.0), "resamples": 20,
-    "draws": 39, "kept": 3, "propagation": False,
+    "draws": 39, "kept": 3, "propagation": False, "finals": 16,
 }  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def test_an_odd_number_of_pairs_is_fine(folder, tmp_path):
         ({"couplings": ()}, "couplings"),
         ({"labels": (3,)}, r"labels must lie between 0 and 2 \(cat … owl\); got 3"),
         ({"labels": (0, 0)}, "labels must differ"),
-        ({"pairs": 7}, "need 8 pairs, because half of them make the modes; got 7"),
+        ({"pairs": 7, "band": 2}, "need 8 pairs, because half of them make the modes; got 7"),
         ({"band": 3}, "need 12 pairs.*got 8"),
         ({"interventions": 8}, "8 interventions do not fit into 6 steps; there are 7 places"),
         ({"steps": 2000}, "steps must lie between 1 and 1000; got 2000"),

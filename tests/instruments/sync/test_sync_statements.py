@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from flowscope.evidence import not_measured
 from flowscope.instruments.sync.commitment import ORDER
-from flowscope.instruments.sync.commitment.judge import judge_commitment_order
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
 from flowscope.instruments.sync.synchronization_gap.statements import sync_statement_table
@@ -105,6 +105,24 @@ def modes(sign=1.0, count=12, status="ok"):
     )  # fmt: skip
 
 
+def ordered(table):
+    """The same gaps as the table of the order has them."""
+    names = {"low": "gap_low", "high": "gap_high"}
+    return table.rename(columns=names).assign(excess=0.0)
+
+
+def layer_arrays(free):
+    """Arrays of the internal gap: the log ratios of the table, with draws that spread by .02."""
+    rows = free[free["status"] == "ok"]
+    rng = np.random.default_rng(0)
+    size = len(rows)
+    return {
+        "layer": rows["layer"].to_numpy(), "observed": rows["log_gap"].to_numpy(),
+        "draws": 0.02 * rng.standard_normal((size, 199)),
+        "left_out": 0.001 * rng.standard_normal((size, 16)),
+    }  # fmt: skip
+
+
 @pytest.fixture
 def said(tmp_path):
     """The statements of a run with these tables: what was measured and whether it agrees."""
@@ -121,13 +139,14 @@ def said(tmp_path):
         made.append(run)
         given = {"commitment": commitment(), "commitment_gap": gaps(), "agreement": agreement()}
         given |= tables
+        given |= {"commitment_order": ordered(given["commitment_gap"])}
         for name, content in given.items():
             run.write_table(name, content)
         free = given.get("internal_gap", internal(status="abstained"))
         free = free[free["g"] == 0]
         verdicts = [
-            judge_commitment_order(given["commitment_gap"], claim=ORDER, seed=0),
-            judge_internal_gap(free, claim=GAP, seed=0),
+            not_measured(ORDER, "it is planted"),
+            judge_internal_gap(layer_arrays(free), free, claim=GAP, seed=0),
         ]
         run.write_verdicts(verdicts)
         return sync_statement_table(run).set_index("item")
@@ -235,7 +254,7 @@ def test_the_lag_is_judged_at_the_largest_coupling_alone(said):
 
 @pytest.mark.parametrize(
     ("seen", "sign", "answer"),
-    [((26,), 1, "yes"), ((26,), -1, "no"), ((), 1, "cannot be told")],
+    [(range(20, 27), 1, "yes"), (range(20, 27), -1, "no"), ((), 1, "cannot be told")],
 )
 def test_the_gap_without_coupling_has_the_sign_of_the_source(said, seen, sign, answer):
     table = said(internal_gap=internal(seen, sign=sign))
@@ -304,7 +323,7 @@ def test_signs_are_kept_apart_and_the_latents_are_told(said):
     found = said(internal_gap=given)
     assert found["agrees"]["depth"] == "yes"
     assert "2.00, beyond their null" in found["measured"]["depth"]
-    assert "already beyond their null" in found["measured"]["gap without coupling"]
+    assert "the latents alone: +2.000" in found["measured"]["gap without coupling"]
 
 
 def test_layers_that_abstained_tell_nothing(said):

@@ -50,7 +50,7 @@ def planted_curve(coarse, fine, g=0.5):
 
     return Curve(
         label=1, g=g, control=False, steps=steps, images=np.zeros((7, 2, 1, 8, 8), np.float32),
-        measures={"coarse": rising(coarse), "fine": rising(fine)},
+        measures={"coarse": rising(coarse), "fine": rising(fine)}, distances={},
     )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def test_agreement_that_falls_is_no_commitment(sign, status):
     noise = 0.02 * np.random.default_rng(1).standard_normal((8, 8))
     values = 1 / (1 + np.exp(-3 * sign * (x - 4.0))) + noise
     curve = Curve(
-        label=0, g=0.5, control=False, steps=x, measures={"feature": values},
+        label=0, g=0.5, control=False, steps=x, measures={"feature": values}, distances={},
         images=np.zeros((8, 2, 1, 2, 2), np.float32),
     )  # fmt: skip
     config = SyncConfig.model_validate({"resamples": 50})

@@ -2,10 +2,10 @@
 
 from flowscope.lab.config import Config, setting, shared_setting
 
-__all__ = ["SMALL_RUN", "SyncConfig"]
+__all__ = ["ENOUGH_PAIRS", "SyncConfig"]
 
-SMALL_RUN = 16
-"""Pairs below which a run is called small: its intervals are wide."""
+ENOUGH_PAIRS = 32
+"""Pairs with which both verdicts usually have an answer."""
 
 
 class SyncConfig(Config):
@@ -14,7 +14,7 @@ class SyncConfig(Config):
     Two generations share their attention with strength g up to a step and are independent after
     it. Writes a run folder with commitment times, the internal gap and its null, the verdicts
     Coarse first and Internal gap, and report.html. To resume an interrupted run, start it again.
-    The defaults are a small run (8 pairs): its intervals are wide.
+    The defaults fit a processor (24 pairs); each verdict says how small an effect could be seen.
     """
 
     model: str | None = setting(
@@ -35,7 +35,13 @@ class SyncConfig(Config):
     labels: tuple[int, ...] = setting(
         (0,), "Classes by number", option=True, metavar="N,N,…", min_length=1
     )
-    pairs: int = setting(8, "Pairs of replicas per class", option=True, ge=4)
+    pairs: int = setting(24, "Pairs of replicas per class", option=True, ge=4)
+    finals: int = setting(
+        128,
+        "Images per class behind the covariance of the Gaussian control; those of pairs that were "
+        "never coupled count",
+        ge=0,
+    )
     steps: int = setting(16, "Reverse steps of a generation", option=True, ge=6)
     couplings: tuple[float, ...] = setting(
         (0.1, 0.5, 1.0),
@@ -65,7 +71,10 @@ class SyncConfig(Config):
         0, "Side of the coarse image in pixels; 0 is a quarter of the image", ge=0
     )
     band: int = setting(
-        2, "Modes in the leading and in the trailing band; takes 4 pairs per mode", ge=1
+        0,
+        "Modes in the leading and in the trailing band, a quarter of the pairs or fewer; 0 is a "
+        "quarter of the pairs, at most 8",
+        ge=0,
     )
     kept: int = setting(
         16, "Steps, evenly spaced, at which differences inside the model are measured", ge=2

@@ -3,22 +3,24 @@
 import math
 from typing import Any
 
-from flowscope.instruments.sync.config import SMALL_RUN
+from flowscope.instruments.sync.commitment import ORDER
+from flowscope.instruments.sync.config import ENOUGH_PAIRS
+from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.lab.claim import Missing
 from flowscope.lab.finding import Finding, collected, complete_rows
 from flowscope.lab.view import Records
+from flowscope.records import Unavailable, Verdict
 from flowscope.report.escaping import shortened
 from flowscope.report.numerals import bounds, count, numeral
 
 __all__ = ["findings"]
 
 _LONGEST_NAME = 40
-_MORE_PAIRS = 32
 
 
 def findings(records: Records) -> list[Finding]:
     """Findings about coupled replicas, from their tables."""
-    return collected(records, (_content, _order, _coupling, _amount))
+    return collected(records, (_content, _order, _beyond, _modes, _coupling, _amount))
 
 
 Row = dict[str, Any]
@@ -82,7 +84,7 @@ def _order(records: Records) -> Finding:
             "It cannot be told whether coarse structure or fine detail is decided first "
             f"{where}: fine detail follows after {_size(gap, low, high)}."
         )
-        following = f"Run again with at least {_MORE_PAIRS} pairs before you use an order."
+        following = f"Run again with at least {ENOUGH_PAIRS} pairs before you use an order."
     return Finding(
         text=text,
         value=gap,
@@ -90,6 +92,73 @@ def _order(records: Records) -> Finding:
         table="commitment_gap",
         figure="sync_scales",
         next=following,
+    )
+
+
+def _decided(records: Records, name: str) -> tuple[Verdict, float, float, float]:
+    """A verdict of the run with its effect and interval."""
+    verdict = records.verdicts.get(name)
+    if verdict is None:
+        raise Missing(f"this run has no verdict {name}")
+    effect, interval = verdict.effect, verdict.interval
+    if isinstance(effect, Unavailable) or isinstance(interval, Unavailable):
+        raise Missing(f"the verdict {name} has no interval")
+    return verdict, float(effect), float(interval.low), float(interval.high)
+
+
+def _beyond(records: Records) -> Finding:
+    """Whether the order of the scales is more than the covariance of the images makes."""
+    records.table("commitment_order", "excess")
+    verdict, effect, low, high = _decided(records, ORDER.name)
+    size = f"{numeral(effect)} steps {bounds(low, high)}{_steps(records)}"
+    if verdict.outcome == "holds":
+        text = (
+            "Coarse structure leads fine detail by more than in Gaussian images with the same "
+            f"covariance: the lead is {size} longer."
+        )
+        following = "Compare this number with that of another model, not the plain gap."
+    elif verdict.outcome == "fails":
+        size = f"{numeral(-effect)} steps {bounds(-high, -low)}{_steps(records)}"
+        text = (
+            "Fine detail follows coarse structure sooner than in Gaussian images with the same "
+            f"covariance: the lead of coarse structure is {size} shorter."
+        )
+        following = (
+            "Do not take “layout first” for something that the model learned: images alone make "
+            "it, and here detail is decided early."
+        )
+    else:
+        text = (
+            "It cannot be told whether the order of coarse and fine is more than the covariance "
+            f"of the images makes: the difference from Gaussian images is {size}."
+        )
+        following = f"Run again with at least {ENOUGH_PAIRS} pairs before you speak of an order."
+    return Finding(
+        text=text,
+        value=effect,
+        interval=(low, high),
+        table="commitment_order",
+        figure="sync_scales",
+        next=following,
+    )
+
+
+def _modes(records: Records) -> Finding:
+    """Whether weak or strong modes of a difference keep their energy inside the network."""
+    verdict, effect, low, high = _decided(records, GAP.name)
+    records.table("internal_gap", "log_gap")
+    if verdict.outcome not in ("holds", "fails"):
+        raise Missing("the internal gap is not decided")
+    side = "more" if effect > 0 else "less"
+    return Finding(
+        text="Without coupling, weak differences between two generations keep "
+        f"{math.exp(abs(effect)) - 1:.0%} {side} of their energy inside the network than strong "
+        f"ones: mean log ratio over layers {numeral(effect)} {bounds(low, high)}.",
+        value=effect,
+        interval=(low, high),
+        table="internal_gap",
+        figure="sync_gap",
+        next="Look at the figure for the layers in which this happens.",
     )
 
 
@@ -127,7 +196,7 @@ def _amount(records: Records) -> Finding | None:
         text=f"All of this rests on {count(pairs, 'pair')} of generations for each class.",
         value=float(pairs),
         table="commitment",
-        next=f"Run again with --pairs {_MORE_PAIRS}, which narrows the intervals."
-        if pairs < SMALL_RUN
+        next=f"Run again with --pairs {ENOUGH_PAIRS}, which narrows the intervals."
+        if pairs < ENOUGH_PAIRS
         else "Report these numbers with their intervals.",
     )

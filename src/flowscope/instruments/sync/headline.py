@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flowscope.instruments.sync.config import SMALL_RUN
 from flowscope.report.terminal import (
     plain_table,
     print_heading,
@@ -26,10 +25,6 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     print_verdicts(document, console)
     console.print(_commitment(document))
     console.print(f"Times are steps out of {measured['steps']}, with 95 % intervals over pairs.")
-    if measured["pairs"] < SMALL_RUN:
-        console.print(
-            f"This is a small run ({measured['pairs']} pairs): --pairs 32 narrows intervals."
-        )
     print_report_path(document, console)
 
 

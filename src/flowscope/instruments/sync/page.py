@@ -7,7 +7,6 @@ import pandas as pd
 from flowscope.instruments.sync import INSTRUMENT
 from flowscope.instruments.sync.commitment import figures as commitment
 from flowscope.instruments.sync.commitment import strip
-from flowscope.instruments.sync.config import SMALL_RUN
 from flowscope.instruments.sync.internal_gap import figures as internal_gap
 from flowscope.instruments.sync.propagation import figures as propagation
 from flowscope.instruments.sync.series import series_of
@@ -16,20 +15,16 @@ from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims_section
 from flowscope.report.figure_html import fact_list
 from flowscope.report.parts.appendix import place_text, silent_rows
-from flowscope.report.parts.captions import small_note, small_remark
 from flowscope.report.source import Source
 from flowscope.report.spec import Fact, Section
 
-__all__ = ["FEW_PAIRS", "PAGE", "replica_facts", "silent_replicas"]
-
-
-FEW_PAIRS = SMALL_RUN
-"""Pairs below which a run is called small."""
+__all__ = ["PAGE", "replica_facts", "silent_replicas"]
 
 
 _PLACES = {
     "commitment": ("class", "g", "measure"),
     "commitment_gap": ("class", "g"),
+    "commitment_order": ("class", "g"),
     "internal_gap": ("g", "layer"),
     "mode_commitment": ("g", "layer", "mode"),
 }
@@ -77,7 +72,7 @@ def _measured(source: Source) -> str:
         "network, split into directions that are strong at the start (leading modes) and weak at "
         "the start (trailing modes).</p>"
         f"<p>{_intervals(source)}</p>"
-        f"{small_note(source, FEW_PAIRS, ' of replicas')}{fact_list(replica_facts(source))}"
+        f"{fact_list(replica_facts(source))}"
     )
 
 
@@ -87,7 +82,8 @@ def _intervals(source: Source) -> str:
     many = f" ({resamples} resamples)" if isinstance(resamples, int) else ""
     return (
         f"All intervals are at the 95\u00a0% level: bootstrap over pairs{many}; for the internal "
-        "gap, jackknife over the pairs that were measured."
+        "gap of a layer, jackknife over the pairs that were measured; those against the Gaussian "
+        "control hold for all couplings and classes together."
     )
 
 
@@ -126,16 +122,11 @@ def _facts(source: Source) -> list[Fact]:
     return [(name, value) for name, value in replica_facts(source) if name != "encoder"]
 
 
-def _remark(source: Source) -> str:
-    return small_remark(source, FEW_PAIRS)
-
-
 PAGE = declared_page(
     INSTRUMENT,
     kind="coupled replicas",
     sections=_sections,
     facts=_facts,
-    remark=_remark,
     silent=silent_replicas,
     scripts=("choices.js",),
     figures={

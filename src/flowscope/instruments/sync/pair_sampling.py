@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.commitment.gaussian import ExactDenoiser
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.levers import couple
 from flowscope.models.diffusion.denoiser import Clock, Denoiser
@@ -111,7 +113,7 @@ class PairSampler:
         1 is none.
     """
 
-    denoiser: Denoiser
+    denoiser: Denoiser | ExactDenoiser
     clock: Clock
     labels: Int[Tensor, "two_M"] | None
     eta: float
@@ -183,8 +185,7 @@ class PairSampler:
         (``contextlib.closing``).
         """
         last = len(self.clock) if last is None else last
-        branches = 1 if self.guidance == 1 else 2
-        with couple(self.denoiser.loaded.model, g, branches=branches) if g else nullcontext():
+        with self._tied(g) if g else nullcontext():
             for step in range(first, last):
                 before(step)
                 time = self.clock.times[step]
@@ -193,6 +194,12 @@ class PairSampler:
                 x = self.clock.step(found, step, x, eta=self.eta, noise=drawn)
                 self._refuse_broken(x, step, g)
                 yield step + 1, x
+
+    def _tied(self, g: float) -> AbstractContextManager[Any]:
+        if isinstance(self.denoiser, ExactDenoiser):
+            return self.denoiser.tied(g)
+        branches = 1 if self.guidance == 1 else 2
+        return couple(self.denoiser.loaded.model, g, branches=branches)
 
     @torch.no_grad()
     def finished(
@@ -244,22 +251,24 @@ class PairSampler:
         )
 
 
-def pair_seeds(config: SyncConfig, label: int) -> list[int]:
-    """Seed of each pair; other classes have other pairs."""
-    start = np.random.SeedSequence([config.seed, label]).generate_state(config.pairs, np.uint64)
-    return [int(seed >> np.uint64(1)) for seed in start]
+def pair_seeds(config: SyncConfig, label: int, *, beyond: int = 0) -> list[int]:
+    """Seed of each pair, or of pairs beyond these; other classes have other pairs."""
+    start = np.random.SeedSequence([config.seed, label])
+    seeds = start.generate_state(config.pairs + beyond, np.uint64)
+    return [int(seed >> np.uint64(1)) for seed in (seeds[config.pairs :] if beyond else seeds)]
 
 
 def pair_sampler(
-    denoiser: Denoiser,
+    denoiser: Denoiser | ExactDenoiser,
     config: SyncConfig,
     label: int,
     *,
     eta: float,
     rows: slice = slice(None),
+    beyond: int = 0,
 ) -> tuple[PairSampler, PairNoise]:
     """The sampler and the noise of some pairs of a class, in one batch."""
-    seeds = pair_seeds(config, label)[rows]
+    seeds = pair_seeds(config, label, beyond=beyond)[rows]
     labels = None
     if denoiser.classes:
         labels = torch.full((2 * len(seeds),), label, device=denoiser.device)

@@ -20,6 +20,8 @@ from flowscope.records import Unavailable
 
 __all__ = ["SyncBench", "SyncSubject", "prepare"]
 
+_WIDEST_BAND = 8  # modes of a band that is not asked for
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SyncSubject(Subject):
@@ -39,6 +41,8 @@ def prepare(config: SyncConfig, given: Mapping[str, Any]) -> tuple[SyncConfig, S
     UnsupportedModelError
         For a model that is no class-conditional or unconditional denoiser.
     """
+    if not config.band:
+        config = config.model_copy(update={"band": min(_WIDEST_BAND, config.pairs // 4)})
     _refuse(config)
     source = given.get("source", config.model)
     source = bundled_path("image") if source is None else source

@@ -19,10 +19,20 @@ __all__ = ["ORDER", "STAGE", "TABLES"]
 ORDER = Claim(
     name="R1",
     title="Coarse first",
-    says="coarse structure is decided before fine detail",
-    asks="Is the rough layout of an image decided at an earlier step than its fine detail?",
+    says="coarse structure is decided earlier before fine detail than the covariance of the images "
+    "makes it",
+    asks="Is the rough layout of an image decided before its fine detail by more steps than in "
+    "Gaussian images with the same covariance? Large scales vary more than small ones in nearly "
+    "all images, which alone makes them rise from the noise first.",
     unit="pairs",
 )
+
+
+JOINT = {
+    "{}_low": "lower end of the interval of `{}`; 95 % for all couplings and classes together",
+    "{}_high": "upper end of the interval of `{}`; 95 % for all couplings and classes together",
+}
+"""Columns beside one that is measured at every coupling: ends that hold for all of them."""
 
 
 TABLES = {
@@ -80,6 +90,30 @@ TABLES = {
             STATUS,
             BECAUSE,
         ),
+    ),
+    "commitment_order": Table(
+        purpose="how many steps fine detail commits after coarse structure, beside the same of a "
+        "Gaussian with the covariance of the images",
+        keys=("label", "g", "control"),
+        columns=(
+            LABEL,
+            CLASS,
+            G,
+            CONTROL,
+            Column(
+                "gap",
+                "mean step at which fine distance is lost less that of coarse distance",
+                "step",
+                JOINT,
+            ),
+            Column("gaussian", "the same of the Gaussian control", "step", JOINT),
+            Column("excess", "gap less that of the control", "step", JOINT),
+            Column("p", "p value of the excess, corrected for all couplings and classes"),
+            PAIRS,
+            Column("status", "ok; no transition or no control where there is no number"),
+            BECAUSE,
+        ),
+        optional=True,
     ),
     "coupling_effect": Table(
         purpose="how much the coupling moves the step at which two replicas commit",

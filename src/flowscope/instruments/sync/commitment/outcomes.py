@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.instruments.sync.commitment.gaussian import ExactDenoiser
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.pair_sampling import PairNoise, PairSampler, pair_sampler
 from flowscope.models.diffusion.denoiser import Denoiser
@@ -22,7 +25,7 @@ from flowscope.records import Shards, Unavailable
 from flowscope.replica import coarse_fine
 from flowscope.replica.scales import CoarseFine, independent_baseline
 
-__all__ = ["Curve", "Outcomes", "intervention_steps", "strip"]
+__all__ = ["Curve", "Outcomes", "coarse_side", "intervention_steps", "strip"]
 
 
 _STRIP_SIDE = 64  # images of the strip are shown no larger
@@ -36,7 +39,8 @@ class Curve:
     """Outcomes of one class under one coupling: ``[pairs, interventions]`` of each measure.
 
     ``control`` is the run without coupling in which the replicas share their noise up to the
-    intervention. ``images`` shows the first pair, ``[interventions, 2, C, H, W]``.
+    intervention. ``distances`` are the squared distances behind the measures coarse and fine.
+    ``images`` shows the first pair, ``[interventions, 2, C, H, W]``.
     """
 
     label: int
@@ -44,6 +48,7 @@ class Curve:
     control: bool
     steps: NDArray[np.int64]
     measures: dict[str, NDArray[np.float64]]
+    distances: dict[str, NDArray[np.float64]]
     images: NDArray[np.float32]
 
 
@@ -53,12 +58,17 @@ def intervention_steps(config: SyncConfig) -> list[int]:
     return [int(step) for step in np.unique(np.round(spaced))]
 
 
+def coarse_side(config: SyncConfig, width: int) -> int:
+    """Side of the coarse image in pixels."""
+    return config.coarse or max(1, width // 4)
+
+
 class Outcomes:
     """Runs Protocol I shard by shard: coupling × intervention × pairs."""
 
     def __init__(
         self,
-        denoiser: Denoiser,
+        denoiser: Denoiser | ExactDenoiser,
         encoder: Encoder | Unavailable,
         config: SyncConfig,
         shards: Shards,
@@ -73,15 +83,45 @@ class Outcomes:
         config = self._config
         chunks = len(self._chunks()) * len(config.labels)
         after = sum(config.steps - step for step in self.steps if step)
-        return chunks * (config.steps + (len(config.couplings) + 1) * (config.steps + after))
+        every = chunks * (config.steps + (len(config.couplings) + 1) * (config.steps + after))
+        return every + len(config.labels) * len(self._more_chunks()) * config.steps
 
     def curves(self) -> list[Curve]:
         """Every curve: for each class, each coupling, and the control."""
         asked = [(g, False) for g in self._config.couplings] + [(0.0, True)]
         return [self._curve(label, g, c) for label in self._config.labels for g, c in asked]
 
+    def finals(self, label: int) -> NDArray[np.float32]:
+        """Finished latents of replicas that were never tied, as many as are asked for."""
+        numbers = range(len(self._chunks()))
+        parts = [self._outcome(label, 0.0, False, 0, number)["finals"] for number in numbers]
+        for rows in self._more_chunks():
+            name = f"finals-{label}-{rows.start}-{rows.stop}"
+            make = partial(self._untied, label, rows)
+            parts.append(self._shards.arrays(name, make, {"label": label})["finals"])
+        return np.concatenate(parts)
+
+    def _untied(self, label: int, rows: slice) -> Arrays:
+        config = self._config
+        sampler, noise = pair_sampler(
+            self._denoiser, config, label, eta=config.eta, rows=rows, beyond=self._more()
+        )
+        start = {0: noise.initial(1.0)}
+        ended = sampler.finished(start, noise, advance=self._advance)[0]
+        return {"finals": ended.float().cpu().numpy()}
+
+    def _more(self) -> int:
+        """Pairs beyond those of the protocol that the images asked for need."""
+        return max(0, math.ceil(self._config.finals / 2) - self._config.pairs)
+
+    def _more_chunks(self) -> list[slice]:
+        return self._sliced(self._more())
+
     def _chunks(self) -> list[slice]:
-        size, most = max(2, self._config.batch), self._config.pairs
+        return self._sliced(self._config.pairs)
+
+    def _sliced(self, most: int) -> list[slice]:
+        size = max(2, self._config.batch)
         return [slice(start, min(start + size, most)) for start in range(0, most, size)]
 
     def _curve(self, label: int, g: float, control: bool) -> Curve:
@@ -92,19 +132,21 @@ class Outcomes:
                 self._outcome(label, g, control, step, number)
                 for number in range(len(self._chunks()))
             ]
-            told = [k for k in parts[0] if not k.endswith("_baseline")]
+            told = [k for k in parts[0] if not k.endswith("_baseline") and k != "finals"]
             columns.append({k: np.concatenate([p[k] for p in parts]) for k in told})
         measures = {}
         if "feature" in columns[0]:
             measures["feature"] = np.stack([c["feature"] for c in columns], 1)
+        distances = {name: np.stack([c[name] for c in columns], 1) for name in baseline}
         for name, base in baseline.items():
-            measures[name] = 1 - np.stack([c[name] for c in columns], 1) / base
+            measures[name] = 1 - distances[name] / base
         return Curve(
             label=label,
             g=g,
             control=control,
             steps=np.asarray(self.steps),
             measures=measures,
+            distances=distances,
             images=np.stack([c["images"][0] for c in columns]),
         )
 
@@ -127,7 +169,7 @@ class Outcomes:
 
     @staticmethod
     def _outcome_name(label: int, g: float, control: bool, step: int, number: int) -> str:
-        kind = "free" if step == 0 else "shared" if control else f"g{g:g}"
+        kind = "untied" if step == 0 else "shared" if control else f"g{g:g}"
         return f"outcome-{label}-{kind}-{step}-{number}"
 
     def _prepare(self, label: int, g: float, control: bool) -> None:
@@ -154,6 +196,8 @@ class Outcomes:
         for step, x in sampler.finished(states, noise, advance=self._advance).items():
             name = self._outcome_name(label, g, control, step, number)
             arrays = self._told(x, baseline=step == 0)
+            if step == 0:
+                arrays["finals"] = x.float().cpu().numpy()
             self._shards.write(name, arrays, {"label": label, "g": g, "step": step})
 
     def _outcome(self, label: int, g: float, control: bool, step: int, number: int) -> Arrays:
@@ -193,7 +237,7 @@ class Outcomes:
     def _told(self, x: Tensor, *, baseline: bool) -> Arrays:
         images = self._denoiser.decoded(x).float()
         first, second = images.chunk(2)
-        size = self._config.coarse or max(1, images.shape[-1] // 4)
+        size = coarse_side(self._config, images.shape[-1])
         scales = coarse_fine(first, second, size)
         found = {"coarse": scales.low, "fine": scales.high, "images": _shown(first, second)}
         if not isinstance(self._encoder, Unavailable):

@@ -23,6 +23,7 @@ __all__ = [
     "commitment_times",
     "effect_table",
     "gap_table",
+    "named_order",
 ]
 
 
@@ -152,6 +153,13 @@ def gap_table(times: Times, curves: Sequence[Curve], classes: Sequence[str]) -> 
             }
         )
     return pd.DataFrame(rows)
+
+
+def named_order(table: pd.DataFrame, classes: Sequence[str]) -> pd.DataFrame:
+    """The table of the order, with the names of the classes."""
+    names = [classes[label] if classes else "all" for label in table["label"]]
+    table.insert(1, "class", names)
+    return table
 
 
 def effect_table(times: Times, config: SyncConfig, classes: Sequence[str]) -> pd.DataFrame:

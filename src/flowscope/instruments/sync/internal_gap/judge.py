@@ -1,122 +1,137 @@
-"""Judge whether modes lose energy unequally.
+"""Judge whether weak modes of a difference keep more energy inside the network than strong ones.
 
-Without coupling, trailing modes of the hidden difference keep another share of their energy than
-leading ones, in some layer, beyond what an exchange of the first and the later differences within
-pairs gives. Layers are many: the p value is that of the largest studentised value over all of them,
-under exchanges by the same pattern in every layer. Layers on both sides of their null give no
-single answer. The latents, layer 0, are reported too: what they show comes from the input of the
-network, not from the network.
+The effect is the mean over layers of the log ratio beyond its exchange null, less the same of the
+latents before any block: what they show comes from the input of the network. One p value is taken
+on exchanges that all layers share, so that no layer is selected. Layers that are beyond their null
+on both sides, tested together, give no single answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured
+from flowscope.evidence import MINIMUM_UNITS, judged_effect, not_measured
+from flowscope.evidence.verdicts import Claimed
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.lab.view import Records
-from flowscope.records import Decision, Interval, Measurement, Verdict
+from flowscope.records import Interval, Measurement, Unavailable, Verdict
 
-__all__ = ["internal_gap", "judge_internal_gap"]
+if TYPE_CHECKING:
+    from flowscope.replica import MeanGap
 
+__all__ = ["DETECTABLE", "THRESHOLDS", "internal_gap", "judge_internal_gap"]
 
-_NOTHING = "nothing was measured"
+THRESHOLDS = (0.1, 0.3, 0.7)
+"""Log ratios from which the effect is weak, clear and strong."""
+
+DETECTABLE = 0.5
+"""Log ratio that a run must be able to see; one that cannot says nothing."""
+
+_LEVEL = 0.05
 
 
 def internal_gap(records: Records) -> list[Verdict]:
     """Whether trailing modes keep more energy than leading ones without coupling."""
-    table = records.table("internal_gap")
-    seed = records.settings["seed"]
-    return [judge_internal_gap(table[table["g"] == 0], claim=GAP, seed=seed)]
+    table = records.table("internal_gap", "log_gap", "p_all", "status")
+    arrays = records.arrays("internal_gap")
+    seed = int(records.settings["seed"])
+    return [judge_internal_gap(arrays, table[table["g"] == 0], claim=GAP, seed=seed)]
 
 
 def judge_internal_gap(
-    table: pd.DataFrame, *, claim: Claimed, seed: int, level: float = 0.05
+    arrays: Mapping[str, NDArray[Any]], table: pd.DataFrame, *, claim: Claimed, seed: int
 ) -> Verdict:
-    """Judge by the internal gaps at g = 0 whether modes retain unequal shares of their energy.
+    """Judge by the mean over layers whether modes retain unequal shares of their energy.
 
     Parameters
     ----------
+    arrays
+        ``internal_gap``: log ratios, null draws and changes by pair of the latents and the layers.
     table
-        Rows with ``layer``, ``log_gap``, ``low``, ``high``, ``null_low``, ``null_high``, ``p_all``,
-        ``detectable``, ``status``.
+        Rows of the table ``internal_gap`` at g = 0, for the single layers.
     claim
         What is judged.
     seed
         Of the draws.
-    level
-        Of the test over all layers.
     """
-    blocks = table[table["layer"] > 0]
-    read = blocks[blocks["status"] == "ok"]
-    if read.empty:
-        reasons = "; ".join(sorted({str(r) for r in blocks["because"] if r})) or _NOTHING
-        return not_measured(claim, reasons)
+    from flowscope.replica.layer_mean import mean_gap
+
+    layers = np.asarray(arrays["layer"])
+    if len(layers) < 2 or layers[0] != 0:
+        reasons = sorted({str(reason) for reason in table["because"] if reason})
+        what = "; ".join(reasons) or "nothing was measured"
+        return not_measured(claim, what)
+    mean = mean_gap(arrays["observed"], arrays["draws"], arrays["left_out"])
+    pairs = int(arrays["left_out"].shape[1])
+    read = table[(table["layer"] > 0) & (table["status"] == "ok")]
     middle = (read["null_low"] + read["null_high"]) / 2
-    distance = (read["log_gap"] - middle) / (read["null_high"] - read["null_low"])
-    # Many layers can share the smallest p value that the draws allow: report the furthest.
-    tied = np.asarray(read["p_all"] <= read["p_all"].min())
-    place = int(np.argmax(np.where(tied, distance.abs(), -1.0)))
-    best, side = read.iloc[place], float(distance.iloc[place])
-    value, p = float(best["log_gap"]), float(best["p_all"])
-    because = (
-        f"p = {p:.3g} over {len(read)} layers; layer {int(best['layer'])} is furthest from its "
-        f"null: log ratio {value:.3g}, null [{best['null_low']:.3g}, {best['null_high']:.3g}]"
-    )
-    decision, why = _sides(read, distance, side, level)
-    return Verdict(
-        name=claim.name,
-        claim=claim.says,
-        statistic=Measurement(
-            name="split-half log ratio",
-            values=np.asarray(value),
-            unit="log energy",
-            n=int(best["n"]),
-            estimator="trailing over leading band, basis and energies from different pairs",
-            dtype="float64",
-            seed=seed,
-        ),
-        null=Measurement(
-            name="middle of the exchange null",
-            values=np.asarray((best["null_low"] + best["null_high"]) / 2),
-            unit="log energy",
-            n=int(best["n"]),
-            estimator="first and later differences exchanged within pairs",
-            dtype="float64",
-            seed=seed,
-        ),
-        effect=value,
-        interval=Interval(
-            low=float(best["low"]), high=float(best["high"]), level=0.95, method="jackknife"
-        ),
-        decision=decision,
-        because=f"{because}{_latents(table, level)}; {why}",
-    )
-
-
-def _sides(
-    read: pd.DataFrame, distance: pd.Series[float], side: float, level: float
-) -> tuple[Decision, str]:
-    """Decide by the side of their null on which the layers lie, and say why."""
-    seen = distance[read["p_all"] <= level]
+    seen = (read["log_gap"] - middle)[read["p_all"] <= _LEVEL]
     above, below = int((seen > 0).sum()), int((seen < 0).sum())
+    interval: Interval | Unavailable = Interval(
+        low=mean.interval[0],
+        high=mean.interval[1],
+        level=0.95,
+        method=f"union of jackknife and exchange over {pairs} pairs",
+    )
+    guard = _guard(mean) if pairs >= MINIMUM_UNITS else ""
     if above and below:
-        return "abstains", no_verdict(f"{above} layers lie above their null and {below} below")
-    if len(seen):
-        return "holds" if side > 0 else "fails", f"{len(seen)} layers lie beyond their null"
-    detectable = float(np.median(read["detectable"]))
-    return "abstains", no_verdict(
-        f"no layer differs from its null; at a single layer a log ratio of {detectable:.2g} would "
-        "have been detected"
+        guard = ""
+        interval = Unavailable(f"{above} layers lie above their null and {below} below")
+    kept = {"n": pairs, "seed": seed}
+    observed = np.asarray(arrays["observed"], np.float64)
+    return judged_effect(
+        claim=claim,
+        statistic=_number("mean log ratio over layers", float(observed[1:].mean()), **kept),
+        null=_number(
+            "the same under exchange, plus that of the latents",
+            float(observed[1:].mean()) - mean.value,
+            **kept,
+        ),
+        effect=mean.value,
+        interval=interval,
+        thresholds=THRESHOLDS,
+        because=_because(mean, len(layers) - 1, (above, below), float(observed[0])),
+        units=pairs,
+        unit="pairs",
+        guard=guard,
+        p=mean.p_value,
     )
 
 
-def _latents(table: pd.DataFrame, level: float) -> str:
-    """Return in words what the latents show before any block."""
-    rows = table[(table["layer"] == 0) & (table["status"] == "ok")]
-    if rows.empty:
+def _guard(mean: MeanGap) -> str:
+    if mean.detectable <= DETECTABLE:
         return ""
-    row = rows.iloc[0]
-    side = "already beyond" if row["p_all"] <= level else "inside"
-    return f"; the latents before any block: {row['log_gap']:.3g}, {side} their null"
+    return (
+        f"only a mean log ratio of {mean.detectable:.2g} would have been detected, more than "
+        f"{DETECTABLE:g}: take more pairs (32 with a band of 8 are usually enough)"
+    )
+
+
+def _number(name: str, value: float, *, n: int, seed: int) -> Measurement:
+    return Measurement(
+        name=name,
+        values=np.asarray(value),
+        unit="log energy",
+        n=n,
+        estimator="trailing over leading band, basis and energies from different pairs",
+        dtype="float64",
+        seed=seed,
+    )
+
+
+def _because(mean: MeanGap, layers: int, sides: tuple[int, int], latents: float) -> str:
+    """The numbers as a sentence."""
+    low, high = mean.interval
+    direction = "more" if mean.value > 0 else "less"
+    return (
+        f"over {layers} layers weak modes keep {np.exp(abs(mean.value)) - 1:.0%} {direction} of "
+        f"their energy than strong ones, beyond their null and beyond the latents (mean log ratio "
+        f"{mean.value:+.3f} [{low:+.3f}, {high:+.3f}], p = {mean.p_value:.3g}; the latents alone: "
+        f"{latents:+.3f}); tested together, {sides[0]} layers lie above their null and {sides[1]} "
+        f"below; this run could have seen a mean log ratio of {mean.detectable:.2g}"
+    )

@@ -6,7 +6,11 @@ from flowscope.errors import UnsupportedModelError
 from flowscope.instruments.sync.commitment.tables import Times
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap.mode_reading import ModeReading
-from flowscope.instruments.sync.internal_gap.tables import energy_table, internal_gap_table
+from flowscope.instruments.sync.internal_gap.tables import (
+    energy_table,
+    gap_arrays,
+    internal_gap_table,
+)
 from flowscope.instruments.sync.subject import SyncBench
 from flowscope.lab.claim import Abstention
 
@@ -27,6 +31,7 @@ def modes(bench: SyncBench) -> None:
     counter.finish()
     bench.once("modes", lambda: readings)
     bench.put("internal_gap", internal_gap_table(readings, steps, config))
+    bench.put_arrays("internal_gap", gap_arrays(readings[0.0], steps[0.0], config))
     bench.put("energies", energy_table(readings, config))
 
 

@@ -22,7 +22,7 @@ from flowscope.replica import (
     split_half_gap,
 )
 
-__all__ = ["energy_table", "familywise", "internal_gap_table"]
+__all__ = ["energy_table", "familywise", "gap_arrays", "internal_gap_table"]
 
 
 def internal_gap_table(
@@ -53,6 +53,35 @@ def internal_gap_table(
             row |= _published(published[layer], config)
             rows.append(row | told | {"p_all": joint[layer]})
     return pd.DataFrame(rows)
+
+
+def gap_arrays(reading: Arrays, read_at: int, config: SyncConfig) -> Arrays:
+    """What the mean over layers is judged by: log ratios, their draws, and changes by pair.
+
+    The latents are layer 0. Layers without a number are left out; ``layer`` says which are there.
+    """
+    place = reading["clock"].tolist().index(read_at)
+    grams = [reading["latent_gram"][place], *reading["clock_gram"][:, place]]
+    band, seed = config.band, config.seed
+    layers, observed, draws, left_out = [], [], [], []
+    for layer, gram in enumerate(grams):
+        try:
+            null = exchange_null(gram, band, band, draws=config.draws, seed=seed)
+            half = split_half_gap(gram, band, band, seed=seed)
+        except InvalidInputError:
+            continue
+        layers.append(layer)
+        observed.append(null.observed)
+        draws.append(null.draws)
+        left_out.append(half.left_out)
+    if not layers:
+        return {"layer": np.zeros(0)}
+    return {
+        "layer": np.asarray(layers),
+        "observed": np.asarray(observed),
+        "draws": np.stack(draws),
+        "left_out": np.stack(left_out),
+    }
 
 
 def familywise(nulls: Sequence[ExchangeNull | None]) -> list[float]:

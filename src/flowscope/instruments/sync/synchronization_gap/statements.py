@@ -1,13 +1,15 @@
 """What source 004 says of coupled replicas, beside what a run measured; each with its rule.
 
-Steps of the source are of 100; a run of S steps is told in hundredths of its own. Whether a number
-agrees is judged by its sign and order, never by its size: the source's model is another one, and
-its replicas share part of their start (it gives no σ), while ours are independent unless asked.
+Steps of the source are of 100; a run of S steps is given in hundredths. Whether a number agrees is
+judged by its sign and order, never by its size: the source's model is another one, and its replicas
+share part of their start (it gives no σ), while ours are independent unless asked.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 
@@ -31,14 +33,18 @@ from flowscope.records import Run
 
 __all__ = ["sync_statement_table"]
 
-
 _TOLD = {0.1: 63.6, 0.3: 48.0, 0.5: 46.3, 0.7: 45.6, 0.9: 45.0, 1.0: 44.2}
 """Table 1 of the source: speciation step of 100 by coupling."""
 
+_ASSUMPTIONS = (
+    ("59", "routing dominates", "|π_k| ≪ |χ_k| for leading modes"),
+    ("60", "MLP blind to modes", "λ_MLP,k is nearly the same for all k"),
+    ("61", "coarse modes routed", "χ_lead > χ_trail"),
+    ("56", "multiplicative closure", "gains multiply along the depth"),
+)
 
 _LATE = 5 / 28
 """Share of the layers in which the source sees its gap."""
-
 
 _LEVEL = 0.05
 
@@ -46,7 +52,7 @@ _LEVEL = 0.05
 def sync_statement_table(run: Run) -> pd.DataFrame:
     """Every statement of source 004 against the tables of a run."""
     reading = _Reading(run)
-    makers = [
+    makers: list[Callable[[], Statement]] = [
         reading.speciation,
         reading.plateau,
         reading.control,
@@ -57,10 +63,7 @@ def sync_statement_table(run: Run) -> pd.DataFrame:
         reading.inversion,
         reading.collapse,
         reading.classes,
-        reading.routing,
-        reading.pointwise,
-        reading.coarse_routing,
-        reading.closure,
+        *(partial(reading.assumption, *words) for words in _ASSUMPTIONS),
         reading.prediction,
     ]
     return statement_rows(makers)
@@ -77,6 +80,7 @@ class _Reading:
         self._commitment = self._table("commitment")
         self._effects = self._table("coupling_effect")
         self._gaps = self._table("commitment_gap")
+        self._order = self._table("commitment_order")
         self._internal = self._table("internal_gap")
         self._assumptions = self._table("assumptions")
         self._modes = self._table("mode_commitment")
@@ -176,15 +180,27 @@ class _Reading:
         )  # fmt: skip
 
     def order(self) -> Statement:
-        verdict, gaps = self._verdicts[ORDER.name], self._gaps
-        placed = gaps[(gaps["status"] == "ok") & ~gaps["control"].astype(bool)]
+        says = "coarse structure commits before fine detail at every coupling"
+        rule = "intervals of the gap for all couplings together: yes if all > 0, no if one < 0"
+        table = self._order
+        if table.empty:
+            return _absent("coarse before fine", "abstract (4), §4.1", says, rule)
+        rows = table[~table["control"].astype(bool) & table["gap"].notna()]
+        above, below = int((rows["gap_low"] > 0).sum()), int((rows["gap_high"] < 0).sum())
+        agrees: Agreement = "cannot be told"
+        measured = "no coupling has a gap"
+        if len(rows):
+            agrees = "no" if below else "yes" if above == len(rows) else "cannot be told"
+            least = rows.sort_values("gap").iloc[0]
+            measured = (
+                f"above 0 at {above} of {len(rows)} couplings and below at {below}; the least is "
+                f"{self._share(least['gap'])} [{self._share(least['gap_low'])}, "
+                f"{self._share(least['gap_high'])}] at g = {least['g']:g}"
+            )
         return Statement(
-            item="coarse before fine", where="abstract (4), §4.1",
-            says="coarse structure commits before fine detail at every coupling",
-            measured=verdict.because, agrees=agreement_of(verdict.decision),
-            by_chance=chance_of(len(placed)),
-            rule=f"verdict {ORDER.name}: the interval of τ_fine − τ_coarse lies above 0 wherever "
-            "both are",
+            item="coarse before fine", where="abstract (4), §4.1", says=says, agrees=agrees,
+            measured=f"{measured}; {self._verdicts[ORDER.name].because}", by_chance=chance_of(),
+            rule=rule,
         )  # fmt: skip
 
     def lag(self) -> Statement:
@@ -237,8 +253,8 @@ class _Reading:
             says="at g = 0 trailing modes keep more energy than leading ones",
             measured=verdict.because, agrees=agreement_of(verdict.decision),
             by_chance=chance_of(),
-            rule=f"verdict {GAP.name}: beyond the exchange null over all layers, with the source's "
-            "sign",
+            rule=f"verdict {GAP.name}: mean over layers beyond the exchange null and the latents, "
+            "with the source's sign",
         )  # fmt: skip
 
     def depth(self) -> Statement:
@@ -336,7 +352,7 @@ class _Reading:
             + (f"; apart at {', '.join(apart)}" if apart else ""),
         )  # fmt: skip
 
-    def _assumption(self, equation: str, item: str, says: str) -> Statement:
+    def assumption(self, equation: str, item: str, says: str) -> Statement:
         rows = self._assumptions
         rule = "yes when it holds in 95 % of the blocks, steps and states read, no when in half"
         rows = rows[rows["equation"].astype(str) == equation] if len(rows) else rows
@@ -350,18 +366,6 @@ class _Reading:
             measured=f"{row['quantity']}: median {row['median']:.3g} ({row['least']:.3g} to "
             f"{row['largest']:.3g}); holds in {share:.0%} of {int(row['n'])} ({row['rule']})",
         )  # fmt: skip
-
-    def routing(self) -> Statement:
-        return self._assumption("59", "routing dominates", "|π_k| ≪ |χ_k| for leading modes")
-
-    def pointwise(self) -> Statement:
-        return self._assumption("60", "MLP blind to modes", "λ_MLP,k is nearly the same for all k")
-
-    def coarse_routing(self) -> Statement:
-        return self._assumption("61", "coarse modes routed", "χ_lead > χ_trail")
-
-    def closure(self) -> Statement:
-        return self._assumption("56", "multiplicative closure", "gains multiply along the depth")
 
     def prediction(self) -> Statement:
         says = "a mode commits when its gain crosses 1"

@@ -1,0 +1,312 @@
+"""What the verdicts R1 and R2 say of subjects whose answer is known, and of random weights.
+
+Question: what makes R1 and R2 say *holds*, and what makes them say something else? R1 runs the
+protocol of the instrument on models with an exact score (``known_images``); R2 is judged on
+differences whose change is planted. Random weights are whole runs of ``flowscope sync`` on small
+diffusion transformers.
+
+    python -m benchmarks.sync_panel --seeds 40 --random 10 --repeats 1000
+
+Runs are stored in ``benchmarks/results/sync_panel.json`` and not repeated. ``--page`` writes the
+tables of ``docs/theory/what-holds-means.md`` and ``docs/theory/calibration.md`` and ends.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+import flowscope as fs
+from benchmarks.known_images import SUBJECTS, order_of
+from benchmarks.machine import described
+from benchmarks.verdict_panel import row_of
+from flowscope.instruments.sync.commitment.order_rule import Order, decision_steps
+from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.internal_gap import GAP
+from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
+from flowscope.instruments.sync.internal_gap.tables import familywise
+from flowscope.records import Unavailable, Verdict
+from flowscope.replica import exchange_null, split_half_gap
+
+RESULT = Path(__file__).parent / "results" / "sync_panel.json"
+DOCS = Path(__file__).parents[1] / "docs" / "theory"
+OUTCOMES = ("holds", "fails", "uninformative", "abstains")
+PAIRS, STEPS, FINALS, BAND = 24, 16, 128, 6
+EXPECTED = {
+    "Gaussian, white": "no verdict",
+    "Gaussian, red": "no verdict",
+    "Gaussian, blue": "no verdict",
+    "Gaussian, uneven": "no verdict",
+    "coarse patterns, Gaussian detail": "holds",
+    "patterns of all scales": "fails",
+    "no change": "no verdict",
+    "weak modes keep more": "holds",
+    "weak modes keep less": "fails",
+    "no change, 8 pairs": "uninformative",
+    "the latents change, the layers do not add": "no verdict",
+}
+SIZES = {"DiT, 2 layers of 32": (2, 2), "DiT, 6 layers of 64": (6, 4)}
+
+Row = dict[str, Any]
+
+
+def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
+    """R2 on drawn differences: the latents and some layers, with or without a planted change."""
+    rng = np.random.default_rng(seed)
+    pairs = 8 if "8 pairs" in kind else PAIRS
+    band = min(BAND, pairs // 4)
+    width = 14
+    size = np.exp(-0.35 * np.arange(width))
+    planted = 1.2 if "more" in kind else -1.2 if "less" in kind else 0.0
+    late = np.arange(width) >= width // 2
+    tilt = np.exp(0.5 * planted * late)
+    first, noise = (rng.standard_normal((layers + 1, pairs, width)) * size for _ in range(2))
+    common = rng.standard_normal((pairs, width)) * size
+    first, noise = (0.8 * common + 0.6 * part for part in (first, noise))
+    later = 0.6 * first + 0.8 * noise
+    if "latents" in kind:
+        later *= np.exp(0.3 * late)
+    later[1:] *= tilt
+    nulls, halves, rows = [], [], []
+    for layer in range(layers + 1):
+        stacked = np.vstack([first[layer], later[layer]])
+        gram = stacked @ stacked.T
+        nulls.append(exchange_null(gram, band, band, draws=199, seed=0))
+        halves.append(split_half_gap(gram, band, band, seed=0))
+        rows.append({"g": 0.0, "layer": layer, "log_gap": nulls[-1].observed, "status": "ok",
+                     "null_low": nulls[-1].band[0], "null_high": nulls[-1].band[1],
+                     "because": ""})  # fmt: skip
+    table = pd.DataFrame(rows)
+    table["p_all"] = [nulls[0].p_value, *familywise(nulls[1:])]
+    arrays = {
+        "layer": np.arange(layers + 1),
+        "observed": np.asarray([null.observed for null in nulls]),
+        "draws": np.stack([null.draws for null in nulls]),
+        "left_out": np.stack([half.left_out for half in halves]),
+    }
+    return judge_internal_gap(arrays, table, claim=GAP, seed=0)
+
+
+def random_weights(name: str, seed: int) -> list[Verdict]:
+    """A whole run on a small diffusion transformer that was never trained."""
+    layers, heads = SIZES[name]
+    torch.manual_seed(seed)
+    model = diffusers.DiTTransformer2DModel(
+        num_attention_heads=heads, attention_head_dim=16, in_channels=1, out_channels=1,
+        num_layers=layers, sample_size=16, patch_size=2, num_embeds_ada_norm=3,
+        norm_num_groups=8 if heads * 16 % 8 == 0 else 1,
+    )  # fmt: skip
+    with torch.no_grad():  # gates that start at zero would make every block nothing
+        for value in model.parameters():
+            if not bool(value.any()):
+                value.normal_(std=0.2)
+    with tempfile.TemporaryDirectory() as folder:
+        found = fs.sync(
+            model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), out=folder,
+            pairs=PAIRS, steps=STEPS, finals=FINALS, propagation=False, kept=2, seed=seed,
+            encoder=lambda images: images.flatten(1) + 1e-3,
+        )  # fmt: skip
+        return list(found.verdicts)
+
+
+def order_level(seed: int, size: float) -> tuple[bool, bool]:
+    """Whether R1's interval misses, and lies above, a known excess: drawn distances, no network.
+
+    Distances of a pair are gamma variables that share half of their variance over the steps; the
+    model's coarse decision lies ``size`` steps before the control's.
+    """
+    rng = np.random.default_rng(seed)
+    steps = np.linspace(0, STEPS, 7)
+    curves = 3
+
+    def falling(middle: float) -> NDArray[np.float64]:
+        mean = 1 / (1 + np.exp((steps - middle) / 1.2))
+        return np.asarray(mean - mean[-1])
+
+    def drawn(middle: float) -> NDArray[np.float64]:
+        shared = rng.gamma(4, 0.25, (1, PAIRS, 1))
+        return falling(middle) * (shared + rng.gamma(4, 0.25, (curves, PAIRS, 7))) / 2
+
+    def truth(middle: float) -> float:
+        return float(decision_steps(steps, falling(middle)))
+
+    # Each group of images moves the control's fine decision; leaving one out shows how much.
+    shift = rng.normal(0, 0.3, 8)
+    others = (shift.sum() - shift) / 7
+    arrays = {
+        "steps": steps,
+        "label": np.zeros(curves),
+        "g": np.arange(1, curves + 1) / curves,
+        "control": np.zeros(curves, bool),
+        "coarse": drawn(7 - size),
+        "fine": drawn(10),
+        "gaussian_coarse": drawn(7)[None],
+        "gaussian_fine": drawn(10 + shift.mean())[None],
+        "without_coarse": np.broadcast_to(falling(7), (8, curves, 7)),
+        "without_fine": np.stack([np.tile(falling(10 + other), (curves, 1)) for other in others]),
+        "finals": np.array([FINALS]),
+    }
+    order = Order(arrays=arrays, seed=seed)
+    _, interval = order.excess(order.coupled)
+    assert not isinstance(interval, Unavailable)
+    excess = (truth(10) - truth(7 - size)) - (truth(10) - truth(7))
+    return not interval.low <= excess <= interval.high, bool(interval.low > 0)
+
+
+def document() -> Row:
+    """Every run that is stored."""
+    if RESULT.is_file():
+        stored: Row = json.loads(RESULT.read_text(encoding="utf-8"))
+        return stored
+    return {"machine": described(), "known": {}, "random": {}, "levels": {}}
+
+
+def stored(part: str, subject: str, seed: int, rows: dict[str, Row], seconds: float) -> None:
+    """Write one run beside the others."""
+    runs = document()
+    entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
+    runs[part].setdefault(subject, {})[str(seed)] = entry
+    write(runs)
+
+
+def write(runs: Row) -> None:
+    """Write all runs."""
+    text = json.dumps(runs, indent=1, ensure_ascii=False)
+    temporary = RESULT.with_suffix(".partial")
+    temporary.write_text(text + "\n", encoding="utf-8")
+    temporary.replace(RESULT)
+
+
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """Everything that is asked for: part, subject, seed."""
+    planted = [name for name in EXPECTED if name not in SUBJECTS]
+    for seed in range(options.seeds):
+        yield from (("known", name, seed) for name in [*SUBJECTS, *planted])
+    for seed in range(options.random):
+        yield from (("random", name, seed) for name in SIZES)
+
+
+def verdicts_of(part: str, subject: str, seed: int) -> list[Verdict]:
+    """Verdicts on one subject at one seed."""
+    if part == "random":
+        return random_weights(subject, seed)
+    if subject in SUBJECTS:
+        made, settings = SUBJECTS[subject]
+        config = SyncConfig(pairs=PAIRS, steps=STEPS, finals=FINALS, seed=seed, **settings)
+        return [order_of(made(), config)[1]]
+    return [differences(subject, seed)]
+
+
+def levels(repeats: int) -> None:
+    """Error rates of the intervals of R1 and R2 on drawn data."""
+    runs = document()
+    if len(runs["levels"]) and runs["levels"]["repeats"] >= repeats:
+        return
+    found: Row = {"repeats": repeats}
+    for name, size in (("R1, no excess", 0.0), ("R1, excess of 1.5 steps", 1.5)):
+        outcomes = [order_level(seed, size) for seed in range(repeats)]
+        found[name] = {
+            "missed": round(float(np.mean([missed for missed, _ in outcomes])), 4),
+            "above 0": round(float(np.mean([above for _, above in outcomes])), 4),
+        }
+    for name in ("no change", "the latents change, the layers do not add"):
+        decided = [differences(name, 10_000 + seed, layers=2) for seed in range(repeats)]
+        found[f"R2, {name}"] = {
+            "p at most .05": round(float(np.mean([float(v.p) <= 0.05 for v in decided])), 4),
+            "decided": round(float(np.mean([v.outcome in ("holds", "fails") for v in decided])), 4),
+        }
+    runs["levels"] = found
+    write(runs)
+
+
+def page_tables() -> dict[str, tuple[Path, str]]:
+    """Tables by the mark of their place."""
+    runs = document()
+    head = ["subject", "verdict", "right answer", "runs", *OUTCOMES, "median effect"]
+    lines = []
+    for subject, seeds in runs["known"].items():
+        rows = [next(iter(run["verdicts"].items())) for run in seeds.values()]
+        lines.append([subject, rows[0][0], EXPECTED[subject], *_counts([row for _, row in rows])])
+    lines.sort(key=lambda line: (line[1], list(EXPECTED).index(line[0])))
+    known = _table(head, lines)
+    head = ["random weights", "verdict", "runs", *OUTCOMES, "median effect"]
+    lines = [
+        [subject, name, *_counts([run["verdicts"][name] for run in seeds.values()])]
+        for subject, seeds in runs["random"].items()
+        for name in ("R1", "R2")
+    ]
+    random = _table(head, lines)
+    level_lines = []
+    for name, rates in runs["levels"].items():
+        if name != "repeats":
+            words = "; ".join(f"{what} {rate:.1%}" for what, rate in rates.items())
+            level_lines.append([name, words])
+    level = _table(["case", f"share of {runs['levels'].get('repeats', 0)} repeats"], level_lines)
+    page, calibration = DOCS / "what-holds-means.md", DOCS / "calibration.md"
+    return {
+        "sync subjects": (page, known),
+        "sync random weights": (page, random),
+        "sync levels": (calibration, level),
+    }
+
+
+def _counts(rows: list[Row]) -> list[str]:
+    counts = [sum(row["outcome"] == name for row in rows) for name in OUTCOMES]
+    effects = [row["effect"] for row in rows if row["effect"] is not None]
+    middle = f"{np.median(effects):+.2f}" if effects else "–"
+    return [str(len(rows)), *(str(count or "·") for count in counts), middle]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_pages() -> None:
+    """Write the tables into the pages."""
+    for name, (path, table) in page_tables().items():
+        page = path.read_text(encoding="utf-8")
+        first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, mark, rest = page.partition(first)
+        if not mark or last not in rest:
+            raise SystemExit(f"{path} has no place marked {first!r}.")
+        text = before + first + table + "\n" + last + rest.partition(last)[2]
+        path.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=40, help="of every known subject")
+    parser.add_argument("--random", type=int, default=10, help="seeds of each random network")
+    parser.add_argument("--repeats", type=int, default=1000, help="of each error rate")
+    parser.add_argument("--page", action="store_true", help="write the tables of the pages only")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if not options.page:
+        levels(options.repeats)
+    for part, subject, seed in () if options.page else jobs(options):
+        if str(seed) in document()[part].get(subject, {}):
+            continue
+        start = time.process_time()
+        verdicts = verdicts_of(part, subject, seed)
+        rows = {verdict.name: row_of(verdict) for verdict in verdicts}
+        stored(part, subject, seed, rows, time.process_time() - start)
+        short = ", ".join(f"{n} {r['outcome']} {r['effect']}" for n, r in rows.items())
+        print(part, subject, seed, short, flush=True)
+    for name, (_, table) in page_tables().items():
+        print(f"{name}\n{table}\n")
+    if options.page:
+        write_pages()
+
+
+if __name__ == "__main__":
+    main()
