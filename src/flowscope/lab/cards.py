@@ -77,7 +77,10 @@ def finding_list(findings: Sequence[Mapping[str, Any]]) -> str:
     return f'<ol style="margin:0 0 8px;padding-left:1.6em">{items}</ol>' if items else ""
 
 
-def verdict_table(rows: Iterable[tuple[str, str, str, str]], gates: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+def verdict_table(
+    rows: Iterable[tuple[str, str, str, str]],
+    gates: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
     """Verdicts as a table of label, outcome with strength, and reason.
 
     Parameters

@@ -32,7 +32,10 @@ SMALL = {
     "bins": 8, "rank": 2, "rotation_times": 1, "rotation_degree": 1, "information_images": 9,
     "uturn_images": 8, "uturn_times": 2, "resamples": 40, "draws": 39, "batch": 12,
 }  # fmt: skip
-TABLES = {"parity", "weak_error", "weak_error_slope", "smoothness", "paths", "family", "rotation"}
+TABLES = {
+    "parity", "step_budget", "weak_error", "weak_error_slope", "smoothness", "paths", "family",
+    "rotation",
+}  # fmt: skip
 
 
 def bright(images):
@@ -80,7 +83,7 @@ def test_the_document_keeps_the_contract(found):
 
 def test_the_terminal_shows_what_was_read(tiny_run):
     words = " ".join(shown("image", tiny_run("image").document).split())
-    for part in ("noised to", "small run (16 images)"):
+    for part in ("noised to", "With 16 images this run could have seen an excess of"):
         assert part in words
 
 
@@ -108,6 +111,33 @@ def test_an_unconditional_unet_is_read_without_classes(tmp_path):
     assert found.uturn["correlation"].notna().all()
     assert found.family["accuracy"].isna().all()
     assert found.report().is_file()
+    for verdict in found.verdicts:
+        assert verdict.outcome in ("uninformative", "abstains")
+        assert "nan" not in verdict.because
+    assert [v.outcome for v in found.judge()] == [v.outcome for v in found.verdicts]
+
+
+def verdicts_with(schedule, tmp_path, **change):
+    found = fs.image(unet(), scheduler=schedule, out=tmp_path / "run", **SMALL | change)
+    return {verdict.name: verdict for verdict in found.verdicts}
+
+
+def test_a_schedule_too_short_for_twice_the_steps_gets_a_sentence(tmp_path):
+    schedule = diffusers.DDPMScheduler(num_train_timesteps=10, beta_start=0.05, beta_end=0.95)
+    found = verdicts_with(schedule, tmp_path)["I1"]
+    assert found.outcome == "abstains"
+    assert "there is no run with 12 steps to tell the error of 6 steps" in found.because
+
+
+def test_a_schedule_of_noise_alone_gets_a_sentence(tmp_path):
+    """Log snr from −6.3 to −5.3."""
+    schedule = diffusers.DDPMScheduler(trained_betas=[0.995, *[0.001] * 999])
+    found = verdicts_with(schedule, tmp_path)
+    assert "no step of this schedule ends at a log snr of -5 or more" in found["I1"].because
+    assert "no window of steps has a log snr of -3 or more" in found["I3"].because
+    for name in ("I1", "I3"):
+        assert found[name].outcome == "abstains"
+        assert "no verdict, because" in found[name].because
 
 
 def test_another_reader_or_configuration_begins_anew(folder):

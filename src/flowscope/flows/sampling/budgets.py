@@ -77,7 +77,7 @@ class StepBudget:
     @property
     def at_most(self) -> Float64[Tensor, "K"]:
         """Upper bound of the excess on average: noise is taken off the budget only."""
-        return self.distance - self.budget
+        return self.distance - (self.flow - self.flow_noise) - (self.sde - self.sde_noise)
 
 
 def step_budget(

@@ -25,9 +25,7 @@ _POWERED = 0.84  # standard errors beyond the limit at which 80 % are found
 def budget_table(paths: PathRuns, model: ImageModel, config: ImageConfig) -> pd.DataFrame:
     """Distance of the samplers with twice the steps, step errors and excess, by time."""
     runs = [torch.from_numpy(np.array(x)) for x in (*paths.counts[:2], *paths.fine)]
-    places = pd.DataFrame(
-        [place_of(model, k + 1, int(time)) for k, time in enumerate(paths.times)]
-    )
+    places = pd.DataFrame([place_of(model, k + 1, int(time)) for k, time in enumerate(paths.times)])
     found = step_budget(*runs, draws=config.draws, generator=seeded(config))
     table = budget_table_of(found, places, seed=config.seed)
     return table.assign(outside=paths.outside.mean(0), images=config.images)

@@ -84,7 +84,7 @@ def judge_parity(table: pd.DataFrame, *, claim: Claimed, steps: int, seed: int) 
         return not_measured(claim, f"{images} images are too few for an interval")
     low, high = float(rows["excess_low"].max()), float(rows["excess_high"].max())
     failing = low > LIMIT
-    worst = rows.loc[rows["excess_low" if failing else "excess"].idxmax()]
+    worst = rows.iloc[int(rows["excess_low" if failing else "excess"].to_numpy().argmax())]
     outcome: Outcome = "fails" if failing else "holds" if high < LIMIT else "abstains"
     because = _numbers(worst, low, high, steps, len(rows))
     guard = _guard(rows)

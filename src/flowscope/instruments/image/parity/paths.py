@@ -132,7 +132,15 @@ def path_runs(stage: ImageStage, axes: Axes) -> PathRuns:
         stage.shards.arrays(f"paths-{number}", partial(_chunk, stage, axes, number, rows))
         for number, rows in enumerate(chunks)
     ]
-    along = {"counts": 1, "fine": 1, "sizes": 1, "displacement": 1, "points": 2, "scores": 2, "finals": 0}
+    along = {
+        "counts": 1,
+        "fine": 1,
+        "sizes": 1,
+        "displacement": 1,
+        "points": 2,
+        "scores": 2,
+        "finals": 0,
+    }
     joined = {name: np.concatenate([p[name] for p in parts], axis) for name, axis in along.items()}
     weights = [float(rows.stop - rows.start) for rows in chunks]
     return PathRuns(

@@ -49,6 +49,7 @@ TABLES = {
             Column("gradient_control", "mean R_norm of nine gradient fields with the same noise"),
             Column("planted_control", "the same with a planted rotation"),
             Column("planted_share", "share of rotation that was planted"),
+            Column("detectable", "share above the controls that a run of this size finds in 80 %"),
             Column("degree", "degree of the polynomial fields"),
             Column("status", "ok, or abstained where there is no number"),
             Column("because", "why it abstained, or what qualifies the number"),

@@ -54,6 +54,7 @@ THRESHOLDS = (0.01, 0.05, 0.2)
 _LIMIT = 0.05  # rotation below this is called none
 _WRONG = 0.5  # gradient part of the score's error
 _LEAST_BEYOND = 0.01  # share of the energy that is neither constant nor isotropic
+_LEAST_REPRESENTED = 0.05  # share of that which the fitted fields represent
 _POWERED = 0.84  # standard errors beyond the critical value at which 80 % are found
 
 
@@ -110,14 +111,33 @@ def judge_gradient(
             f"no window of steps has a log snr of {LEAST_LOG_SNR:g} or more (the most is "
             f"{read['log_snr'].max():.2g}): the score is nearly −x there, for any model",
         )
-    # A window whose score is not told to be that of its states counts as wrong.
+    # A window whose error has no interval is not told to be sound.
     sound = late[
-        (late["gradient_error_high"] <= _WRONG) & (late["beyond"] >= _LEAST_BEYOND)
+        (late["gradient_error_high"] <= _WRONG)
+        & (late["beyond"] >= _LEAST_BEYOND)
+        & (late["represented"] >= _LEAST_REPRESENTED)
     ]
     guard = _unsound(late, sound)
-    used = sound if len(sound) else late
-    windows = _windows(used, _readings(arrays, used["step"].tolist()), seed)
-    return _verdict(windows, used, guard or _blind(used), claim, degree=degree, seed=seed)
+    if sound.empty:
+        return _nothing_sound(claim, guard)
+    windows = _windows(_readings(arrays, sound["step"].tolist()), seed)
+    return _verdict(windows, sound, guard or _blind(sound), claim, degree=degree, seed=seed)
+
+
+def _nothing_sound(claim: Claimed, guard: str) -> Verdict:
+    """Verdict where no window has a score that could be judged."""
+    nothing = Unavailable("no window could be judged")
+    return Verdict(
+        name=claim.name,
+        claim=claim.says,
+        statistic=Measurement.abstained("R_norm of the learned score", guard),
+        null=nothing,
+        effect=nothing,
+        interval=nothing,
+        decision="abstains",
+        because=f"{UNINFORMATIVE}{guard}",
+        outcome="uninformative",
+    )
 
 
 class _Windows(NamedTuple):
@@ -129,9 +149,7 @@ class _Windows(NamedTuple):
     detectable: float
 
 
-def _readings(
-    arrays: Mapping[str, NDArray[Any]], steps: Sequence[int]
-) -> list[RotationReading]:
+def _readings(arrays: Mapping[str, NDArray[Any]], steps: Sequence[int]) -> list[RotationReading]:
     from flowscope.flows.hodge import restored_readings
 
     places = {int(step): k for k, step in enumerate(arrays["step"])}
@@ -139,7 +157,7 @@ def _readings(
     return [every[places[int(step)]] for step in steps]
 
 
-def _windows(used: pd.DataFrame, readings: list[RotationReading], seed: int) -> _Windows:
+def _windows(readings: list[RotationReading], seed: int) -> _Windows:
     from flowscope.flows.hodge import rotation_presence
 
     controls = np.array([one.control for one in readings])
@@ -179,9 +197,15 @@ def _unsound(late: pd.DataFrame, sound: pd.DataFrame) -> str:
         )
     if late["gradient_error_high"].isna().all():
         return "there are too few images to tell whether the score is that of its states"
+    wrong = late[~(late["gradient_error_high"] <= _WRONG)]
+    if 2 * len(wrong) < len(late):
+        return (
+            f"the fitted fields represent less than {_LEAST_REPRESENTED:.0%} of the score in "
+            f"{len(late) - len(sound) - len(wrong)} of {len(late)} windows: too little to judge"
+        )
     worst = late["gradient_error_high"].max()
     return (
-        f"in {len(late) - len(sound)} of {len(late)} windows the score may not be that of the "
+        f"in {len(wrong)} of {len(late)} windows the score may not be that of the "
         f"states it was read at: the gradient part of its error is up to {worst:.2g} of its energy "
         f"(limit {_WRONG:g}), as for random weights or too few images"
     )
@@ -199,7 +223,7 @@ def _blind(used: pd.DataFrame) -> str:
 def _verdict(
     windows: _Windows, used: pd.DataFrame, guard: str, claim: Claimed, *, degree: int, seed: int
 ) -> Verdict:
-    most = int(np.nanargmax(windows.effects)) if np.isfinite(windows.effects).any() else 0
+    most = int(np.argmax(windows.effects))
     effect, row = float(windows.effects[most]), used.iloc[most]
     images = int(row["images"])
     outcome, strength, reason = _outcome(windows, effect, int(used["degree"].min()), degree, images)
@@ -212,26 +236,18 @@ def _verdict(
     decision: Decision = "abstains" if outcome == "uninformative" else outcome
     how = f"largest of {len(used)} windows, cross-fitted between halves of the images"
     made = {"n": images, "estimator": how, "seed": seed}
-    value = float(row["normalised"])
-    statistic = (
-        Measurement.abstained("R_norm of the learned score", "no window has a number")
-        if np.isnan(value)
-        else pure_number("R_norm of the learned score", value, **made)  # type: ignore[arg-type]
-    )
-    if statistic.status != "ok":
-        decision, outcome, strength = "abstains", "abstains" if not guard else outcome, ""
     return Verdict(
         name=claim.name,
         claim=claim.says,
-        statistic=statistic,
+        statistic=pure_number("R_norm of the learned score", float(row["normalised"]), **made),  # type: ignore[arg-type]
         null=pure_number("R_norm of nine gradients", float(row["gradient_control"]), **made),  # type: ignore[arg-type]
-        effect=Unavailable("no window has a number") if np.isnan(effect) else effect,
+        effect=effect,
         interval=windows.interval,
         decision=decision,
         because=because,
         outcome=outcome,
         strength=strength,
-        p=Unavailable("no p value was taken") if np.isnan(windows.p) else windows.p,
+        p=windows.p,
     )
 
 

@@ -48,14 +48,14 @@ from flowscope.workers import one_thread
 
 __all__ = ["rotation", "rotation_tables"]
 
+_POWERED = 0.84  # standard errors beyond the critical value at which 80 % are found
+
 
 def rotation(bench: ImageBench) -> None:
     """Measure how much of the learned score turns, in windows of steps."""
     config = bench.config
     counter = bench.counter("rotation", len(rotation_windows(config)))
-    table, arrays = rotation_tables(
-        paths_of(bench), bench.subject.model, config, counter.advance
-    )
+    table, arrays = rotation_tables(paths_of(bench), bench.subject.model, config, counter.advance)
     counter.finish()
     if not len(table):
         raise Abstention("the measurement is switched off")
@@ -147,13 +147,15 @@ def _beyond_isotropic(y: Tensor, s: Tensor) -> tuple[Tensor, float]:
 
 
 _NUMBERS = ("normalised", "low", "high", "energy", "total", "beyond", "represented", "p_value",
-            "gradient_control", "planted_control", "planted_share", "degree",
+            "gradient_control", "planted_control", "planted_share", "detectable", "degree",
             "gradient_error", "gradient_error_low", "gradient_error_high")  # fmt: skip
 
 
 def _row(reading: RotationReading, total: float) -> dict[str, Any]:
     share = reading.normalised
     signal = reading.represented.value * reading.energy
+    spread = float(reading.null.std())
+    reach = float(torch.quantile(reading.null, 0.95)) + _POWERED * spread
     return {
         "normalised": share.value,
         "low": share.low,
@@ -167,6 +169,7 @@ def _row(reading: RotationReading, total: float) -> dict[str, Any]:
         "gradient_control": reading.control,
         "planted_control": reading.planted,
         "planted_share": PLANTED,
+        "detectable": reading.margin - reading.control + reach,
         "degree": reading.degree,
         "status": "ok",
         "because": "",
