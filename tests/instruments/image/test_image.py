@@ -18,8 +18,9 @@ from tests.models.synthetic_pipelines import (
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
+from flowscope.flows.sampling.variance_preserving import MergedNoise, unit_clock
 from flowscope.instruments.image.models import LearnedModel, MixtureModel
-from flowscope.instruments.image.sampling import Track, marched
+from flowscope.instruments.image.sampling import HalvedNoise, Track, marched, track_times
 from flowscope.lab.study import reproduce
 from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.diffusion.marks import denoiser_marks
@@ -268,3 +269,30 @@ def test_the_study_judges_every_claim(folder, tmp_path):
     assert set(done.claims["agrees"]) <= {"yes", "no", "cannot be told", "not measured"}
     assert done.claims["item"].tolist()[:3] == ["parity", "one family", "first order"]
     assert done.to_json()["measured"]["images"] == 24
+
+
+def test_halved_noise_merges_to_that_of_the_coarse_run():
+    """The fine SDE stays near the coarse one, which draws what it would draw by itself."""
+    model = MixtureModel()
+    start = model.start(500, torch.Generator().manual_seed(0))
+
+    def seeded(k):
+        return torch.Generator().manual_seed(k)
+
+    def final(tracks, noise):
+        return {e.track: e.after for e in marched(model, tracks, start, None, noise)}
+
+    coarse = final([Track(lam=1.0, steps=50)], [seeded(1)])[0]
+    near = final([Track(lam=1.0, steps=100)], [HalvedNoise(seeded(1), seeded(2))])[0]
+    far = final([Track(lam=1.0, steps=100)], [seeded(3)])[0]
+    assert (near - coarse).square().mean() < 0.2 * (far - coarse).square().mean()
+    clock = [unit_clock(model.levels[time]) for time in track_times(model, 100)]
+    halves, merged = HalvedNoise(seeded(1), seeded(2)), MergedNoise(clock)
+    parts = [halves.drawn(start, clock, place) for place in (0, 1)]
+    for place, part in enumerate(parts):
+        merged.add(place, part)
+    expected = torch.randn(start.shape, generator=seeded(1), dtype=start.dtype)
+    torch.testing.assert_close(merged.taken(), expected)
+    pair = torch.stack(parts).flatten(1)
+    assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.1
+    assert float(pair.var(1).sub(1).abs().max()) < 0.1

@@ -103,7 +103,7 @@ def _said_of_parity(
     """Text and next step of the finding about ODE and SDE."""
     low = max(float(row["excess_low"]) for row in rows)
     size = f"{numeral(worst['excess'])} {bounds(low, high)} in total variation"
-    budget = max(float(row["budget"]) for row in rows)
+    budget, seen = (max(float(row[name]) for row in rows) for name in ("budget", "detectable"))
     solver = f"Take {2 * steps} steps or a solver of second order (DPM++)"
     if outcome == "fails":
         beyond = [int(row["step"]) for row in rows if row["excess_low"] > LIMIT]
@@ -127,7 +127,7 @@ def _said_of_parity(
         )
     return (
         f"Whether ODE and SDE differ by more than their step errors cannot be told: the excess is "
-        f"{size}, and this run could have seen one of {numeral(worst['detectable'], 2)}.",
+        f"{size}, and this run could have seen one of {numeral(seen, 2)}.",
         "Run again with more images, at least 500 (--images 1000).",
     )
 

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
+from flowscope.instruments.image.parity import LEAST_LOG_SNR as PARITY_FROM
+from flowscope.instruments.image.rotation import LEAST_LOG_SNR as ROTATION_FROM
+
 __all__ = ["could_have_seen"]
 
 
 def could_have_seen(tables: Mapping[str, pd.DataFrame]) -> str:
-    """Smallest effects that a run of this size finds in 80 % of cases; empty where none is stored.
+    """Effects that a run of this size finds in 80 % of cases at any judged time; empty without.
 
     Parameters
     ----------
@@ -18,18 +21,21 @@ def could_have_seen(tables: Mapping[str, pd.DataFrame]) -> str:
 
     Examples
     --------
-    >>> could_have_seen({"step_budget": pd.DataFrame({"detectable": [0.3, 0.11], "images": 40})})
+    >>> rows = pd.DataFrame({"log_snr": [-9, 1], "detectable": [0.3, 0.11], "images": 40})
+    >>> could_have_seen({"step_budget": rows})
     'With 40 images this run could have seen an excess of 0.11 of ODE against SDE.'
     """
     parts, images = [], ""
-    for name, words in (
-        ("step_budget", "an excess of {:.2g} of ODE against SDE"),
-        ("rotation", "a rotation of {:.2g} of the score"),
+    for name, least, words in (
+        ("step_budget", PARITY_FROM, "an excess of {:.2g} of ODE against SDE"),
+        ("rotation", ROTATION_FROM, "a rotation of {:.2g} of the score"),
     ):
         frame = tables.get(name, pd.DataFrame())
-        numbers = _finite(frame.get("detectable", ()))
+        if "detectable" not in frame:
+            continue
+        numbers = _finite(frame.loc[frame["log_snr"] >= least, "detectable"])
         if numbers:
-            parts.append(words.format(min(numbers)))
+            parts.append(words.format(max(numbers)))
             images = images or f"With {int(frame['images'].max())} images this"
     return f"{images} run could have seen {' and '.join(parts)}." if parts else ""
 

@@ -65,7 +65,7 @@ def budget_caption(source: Source) -> Caption:
     frame = source.table("step_budget", "counted", "detectable")
     judged = [str(word) in ("True", "true", "1", "1.0") for word in frame["counted"]]
     seen = known(column(frame, "detectable"))
-    least = f" An excess of {numeral(min(seen))} or more would have been seen." if seen else ""
+    least = f" An excess of {numeral(max(seen))} or more would have been seen." if seen else ""
     return Caption(
         seen="Above: by how much ODE and SDE differ beyond their step errors, with an interval "
         "that covers all judged times together. Below: their total variation with twice the steps "

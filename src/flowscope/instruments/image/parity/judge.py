@@ -91,7 +91,8 @@ def judge_parity(table: pd.DataFrame, *, claim: Claimed, steps: int, seed: int) 
     if guard:
         outcome, because = "uninformative", f"{UNINFORMATIVE}{guard}; {because}"
     elif outcome == "abstains":
-        because = f"{because}; {no_verdict(_unseen(worst, low, high, images))}"
+        seen = float(rows["detectable"].max())
+        because = f"{because}; {no_verdict(_unseen(worst, seen, low, high, images))}"
     decision: Decision = "abstains" if outcome == "uninformative" else outcome
     how = "histograms of all values, mean over channels"
     method = f"maximal t over {images} images and {len(rows)} times, widened by the noise"
@@ -152,11 +153,11 @@ def _numbers(row: pd.Series, low: float, high: float, steps: int, times: int) ->
     )
 
 
-def _unseen(row: pd.Series, low: float, high: float, images: int) -> str:
+def _unseen(row: pd.Series, seen: float, low: float, high: float, images: int) -> str:
     """Why the interval decides nothing, what would have been seen, and how many images would do."""
     reason = (
         f"an excess of {LIMIT:g} lies between {low:.3g} and {high:.3g}. This run could have seen "
-        f"an excess of {row['detectable']:.2g}"
+        f"an excess of {seen:.2g}"
     )
     excess = max(float(row["excess"]), 0.0)
     if excess < 0.75 * LIMIT:

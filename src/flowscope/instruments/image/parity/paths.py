@@ -13,7 +13,7 @@ from torch import Tensor
 from flowscope.flows.sampling import histogram_counts
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel
-from flowscope.instruments.image.sampling import Stepped, Track, track_times
+from flowscope.instruments.image.sampling import HalvedNoise, Stepped, Track, track_times
 from flowscope.instruments.image.stage import ImageStage, half_width, merged_groups
 from flowscope.probes import Arrays
 
@@ -179,14 +179,19 @@ class _Chunk:
         K = stage.config.steps
         start = stage.model.start(n, stage.generator(_STAGE, self._number, 2))
         noise = [stage.generator(_STAGE, self._number, stream) for stream in (0, 1)]
-        for event in stage.marched(self._tracks, start, stage.labels(self._rows), noise):
+        labels, coarse = stage.labels(self._rows), len(SAMPLERS)
+        for event in stage.marched(self._tracks[:coarse], start, labels, noise):
             stage.advance(n)
-            if event.track >= len(SAMPLERS):
-                self._read_fine(event)
-                continue
             self._read(event)
             if event.done == K:
                 self._ends[event.track] = event.after
+        # The noise of the SDE once more, in halves: both runs then see one Brownian path.
+        halves = HalvedNoise(*(stage.generator(_STAGE, self._number, k) for k in (0, 3)))
+        if self._tracks[coarse:]:
+            for event in stage.marched(self._tracks[coarse:], start, labels, [halves]):
+                stage.advance(n)
+                if event.done % 2 == 0:  # a state between two coarse ones has no counterpart
+                    self._histogram(event, event.track + coarse, event.done // 2 - 1)
         moved = [(self._ends[i] - start).double().flatten(1) for i in range(3)]
         wanted = max(stage.config.uturn_images, stage.config.information_images)
         again = max(0, min(n, wanted - self._rows.start))
@@ -206,20 +211,16 @@ class _Chunk:
         decoded = [self._stage.model.decoded(self._ends[i][:_SHOWN]) for i in (0, 1)]
         return np.stack([x.float().cpu().numpy() for x in decoded])
 
-    def _read_fine(self, event: Stepped) -> None:
-        """Histogram of every second state: those between have no counterpart."""
-        if event.done % 2 == 0:
-            self._histogram(event, event.done // 2 - 1)
-
-    def _histogram(self, event: Stepped, k: int) -> float:
+    def _histogram(self, event: Stepped, track: int, k: int) -> float:
+        """Count the values after a step; the share beyond the bins."""
         width = half_width(self._stage.model, event.time)
         counts, beyond = histogram_counts(event.after, width, self._stage.config.bins)
-        self._counts[event.track, :, k] = merged_groups(counts, self._each)
+        self._counts[track, :, k] = merged_groups(counts, self._each)
         return beyond
 
     def _read(self, event: Stepped) -> None:
         place, k = event.track, event.done - 1
-        self._outside[place, k] = self._histogram(event, k)
+        self._outside[place, k] = self._histogram(event, place, k)
         step = (event.after - event.before).double().flatten(1).square().mean(1)
         self._sizes[place, :, k] = step.cpu().numpy()
         if place and k and self._scored:

@@ -280,9 +280,9 @@ def _in_words(windows: _Windows, effect: float, row: pd.Series, used: pd.DataFra
     )
     found = int((used.get("p_adjusted", pd.Series(dtype=float)) <= LEVEL).sum())
     return (
-        f"at most {row['normalised']:.3f} of the energy of the score beyond its isotropic part "
-        f"rotates (R_norm), after step {int(row['step'])} (log snr {row['log_snr']:.2g}), where "
-        f"gradients on the same states read {row['gradient_control'] + 0.0:.3f}: a difference of "
+        f"rotation is largest after step {int(row['step'])} (log snr {row['log_snr']:.2g}): "
+        f"{row['normalised']:.3f} of the energy of the score beyond its isotropic part (R_norm), "
+        f"where gradients on the same states read {row['gradient_control'] + 0.0:.3f}, a difference of "
         f"{effect:+.3f}{bounds}, p {windows.p:.2g} by the largest of {len(used)} windows; {found} "
         f"of them rotate by themselves (5 % level, adjusted); {int(row['rank'])} coordinates, "
         f"fields of degree {int(used['degree'].min())}"
