@@ -9,14 +9,18 @@ differences that fall as 1/K over 64 images, normal, exponential or lognormal. R
 score in two coordinates with a rotation of 0 or of exactly .01 (the bound of the null) or .05 (the
 bound of *holds*) in two windows, 100 images.
 
-Run: ``python -m benchmarks.image_calibration``; writes ``benchmarks/results/image_calibration.json``
-and the tables of ``docs/theory/calibration.md``. ``--repeats`` changes the number of runs.
+Run: ``python -m benchmarks.image_calibration``; writes its result,
+``benchmarks/results/image_calibration.json``, and the tables of ``docs/theory/calibration.md``.
+``--repeats`` changes the number of runs. A cell that is stored is not repeated.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -127,7 +131,7 @@ def tables(record: dict[str, dict[str, Rates]]) -> dict[str, str]:
     """Tables by the mark of their place."""
     made = {}
     for name, cells in record.items():
-        heads = list(next(iter(cells.values())))
+        heads = [head for head in next(iter(cells.values())) if head != "runs"]
         lines = [["in %", *heads], ["---"] * (1 + len(heads))]
         lines += [
             [cell, *(f"{100 * rates[h]:.1f}" for h in heads)] for cell, rates in cells.items()
@@ -148,43 +152,53 @@ def write_page(record: dict[str, dict[str, Rates]]) -> None:
     PAGE.write_text(page, encoding="utf-8")
 
 
+CELLS: dict[str, dict[str, Callable[[int], Rates]]] = {
+    "excess over step errors": {
+        "excess 0, step errors 0": partial(parity_rates, 0.0, 0.0),
+        "excess 0, step errors .04": partial(parity_rates, 0.0, 0.04),
+        "excess .02, step errors 0": partial(parity_rates, LIMIT, 0.0),
+        "excess .02, step errors .04": partial(parity_rates, LIMIT, 0.04),
+        "excess .1, step errors .04": partial(parity_rates, 0.1, 0.04),
+    },
+    "slope of step errors": {
+        f"{law}, spread {spread:g}": partial(slope_rates, law, spread)
+        for law in ("normal", "exponential", "lognormal")
+        for spread in (0.3, 1.0, 2.0)
+    },
+    "rotation of a score": {
+        f"rotation {share:g}": partial(rotation_rates, share) for share in (0.0, 0.01, 0.05)
+    },
+}
+
+
+def stored() -> dict[str, Any]:
+    """The record of all cells so far."""
+    if RESULT.is_file():
+        record: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
+        return record
+    question = __doc__.splitlines()[0] if __doc__ else ""
+    rates: dict[str, dict[str, Rates]] = {name: {} for name in CELLS}
+    return {"question": question, "machine": described(), "processor_seconds": 0.0, "rates": rates}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--page", action="store_true", help="write the tables of the page only")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.page:
-        write_page(json.loads(RESULT.read_text(encoding="utf-8"))["rates"])
-        return
-    n, start = options.repeats, time.process_time()
-    rates = {
-        "excess over step errors": {
-            "excess 0, step errors 0": parity_rates(0.0, 0.0, n),
-            "excess 0, step errors .04": parity_rates(0.0, 0.04, n),
-            "excess .02, step errors 0": parity_rates(LIMIT, 0.0, n),
-            "excess .02, step errors .04": parity_rates(LIMIT, 0.04, n),
-            "excess .1, step errors .04": parity_rates(0.1, 0.04, n),
-        },
-        "slope of step errors": {
-            f"{law}, spread {spread:g}": slope_rates(law, spread, 2 * n)
-            for law in ("normal", "exponential", "lognormal")
-            for spread in (0.3, 1.0, 2.0)
-        },
-        "rotation of a score": {
-            f"rotation {share:g}": rotation_rates(share, n) for share in (0.0, 0.01, 0.05, 0.15)
-        },
-    }
-    record = {
-        "question": __doc__.splitlines()[0] if __doc__ else "",
-        "machine": described(),
-        "repeats": n,
-        "rates": rates,
-        "processor_seconds": round(time.process_time() - start, 1),
-    }
-    RESULT.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print("\n\n".join(f"{name}\n{table}" for name, table in tables(rates).items()))
-    write_page(rates)
+    for name, cells in CELLS.items():
+        for cell, rates in cells.items():
+            record = stored()
+            if options.page or cell in record["rates"][name]:
+                continue
+            start = time.process_time()
+            record["rates"][name][cell] = {**rates(options.repeats), "runs": options.repeats}
+            record["processor_seconds"] += round(time.process_time() - start, 1)
+            text = json.dumps(record, indent=1, ensure_ascii=False)
+            RESULT.write_text(text + "\n", encoding="utf-8")
+            print(name, cell, record["rates"][name][cell], flush=True)
+    write_page(stored()["rates"])
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 Question: what makes a verdict on a sampler say *holds*, and what makes it say something else?
 Every subject is read by ``flowscope.image`` itself. Subjects: those of ``image_subjects`` over some
 seeds; diffusion transformers of two sizes with random weights (500 images, 16 steps); the bundled
-one as it is (120 images, 16 steps).
+one as it is (40 images, 16 steps).
 
-    python -m benchmarks.image_panel --seeds 20 --random 8
+    python -m benchmarks.image_panel --seeds 20 --random 10
     python -m benchmarks.image_panel --only bundled
 
 Every run is stored at once in ``benchmarks/results/image_panel.json``, and runs that are stored are
@@ -40,7 +40,7 @@ NETWORK: dict[str, Any] = {
     **SETTINGS, "images": 500, "steps": 16, "family_images": 64, "doubling": (4, 8), "batch": 500,
 }  # fmt: skip
 BUNDLED: dict[str, Any] = {
-    **NETWORK, "images": 120, "family_images": 8, "lams": (0.0, 1.0), "rotation_images": 120,
+    **NETWORK, "images": 40, "family_images": 8, "lams": (0.0, 1.0), "rotation_images": 40,
     "batch": 40,
 }  # fmt: skip
 
@@ -74,16 +74,14 @@ def network(width: int, layers: int, seed: int) -> list[Verdict]:
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
     """Everything that is asked for, one seed of all subjects after the other."""
     wanted = options.only.split(",") if options.only else PARTS
-    if "known" in wanted:
-        for seed in range(options.seeds):
-            for name, subject in SUBJECTS.items():
-                if seed >= round(subject.share * options.seeds):
-                    continue
-                settings = {**SETTINGS, **subject.settings}
-                yield Job("known", name, str(seed), partial(read, subject.made, settings, seed))
-    if "random" in wanted:
-        for seed in range(options.random):
-            for name, (width, layers) in SIZES.items():
+    for seed in range(max(options.seeds, options.random)):
+        for name, subject in SUBJECTS.items():
+            if "known" not in wanted or seed >= round(subject.share * options.seeds):
+                continue
+            settings = {**SETTINGS, **subject.settings}
+            yield Job("known", name, str(seed), partial(read, subject.made, settings, seed))
+        for name, (width, layers) in SIZES.items():
+            if "random" in wanted and seed < options.random:
                 yield Job("random", name, str(seed), partial(network, width, layers, seed))
     if "bundled" in wanted:
         yield Job("bundled", "bundled", "0", partial(read, lambda: None, BUNDLED, 0))
@@ -178,7 +176,7 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, default=20, help="of a known subject; slow ones take a share of them"
     )
-    parser.add_argument("--random", type=int, default=8, help="networks of each size")
+    parser.add_argument("--random", type=int, default=10, help="networks of each size")
     parser.add_argument("--only", default="", help=f"of {', '.join(PARTS)}, separated by commas")
     parser.add_argument("--page", action="store_true", help="write the tables of the page only")
     options = parser.parse_args()

@@ -155,7 +155,7 @@ def _distance(first: Tensor, second: Tensor, signs: Tensor) -> tuple[Tensor, Ten
     pseudo = distance + 0.5 * ((p - q).sign() * moved).sum(-1).mean(-1)
     chunk = max(1, _NUMBERS // (len(signs) * first[0, 0].numel()))
     noise = [
-        (signs @ part.flatten(1) / G).reshape(len(signs), *part.shape[1:]).abs().sum(-1).mean((0, 2))
+        (signs @ part.flatten(1) / G).reshape(-1, *part.shape[1:]).abs().sum(-1).mean((0, 2))
         for part in torch.split(moved, chunk, 1)
     ]  # fmt: skip
     return distance, 0.5 * math.sqrt(G / (G - 1)) * torch.cat(noise).reshape(K), pseudo

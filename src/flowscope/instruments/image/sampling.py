@@ -87,7 +87,7 @@ def marched(
     start, labels
         States at the start, the same for all tracks, and their classes.
     generators
-        One for each stream of noise that a track names, or noise that refines that of a coarser run.
+        One for each stream of noise that a track names, or noise that refines a coarser run.
     integrator
         How a step is made.
     last
@@ -169,7 +169,8 @@ class HalvedNoise:
         whole = clock[place] - clock[place + 2]
         a, b = (((clock[k] - clock[k + 1]) / whole) ** 0.5 for k in (place, place + 1))
         self._second = b * Z - a * Y
-        return a * Z + b * Y
+        first: Tensor = a * Z + b * Y
+        return first
 
 
 def _drawn(

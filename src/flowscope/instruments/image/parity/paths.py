@@ -114,7 +114,7 @@ def path_tracks(model: ImageModel, config: ImageConfig) -> list[Track]:
         Track(lam=1.0, steps=K),
         Track(lam=1.0, steps=K, stream=1),
     ]
-    if 2 * K <= len(model.levels) - 1:
+    if len(model.levels) > 2 * K:
         tracks += [Track(lam=0.0, steps=2 * K), Track(lam=1.0, steps=2 * K)]
     return tracks
 

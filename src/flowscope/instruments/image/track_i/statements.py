@@ -62,8 +62,8 @@ class _Reading:
             measured=measured,
             agrees=agrees,
             rule="no when the two differ by more than .02 beyond their step errors (the change "
-            "when the steps are doubled) at some time, yes when that is excluded at every time; the "
-            "interval covers all times together",
+            "when the steps are doubled) at some time, yes when that is excluded at every time; "
+            "the interval covers all times together",
             by_chance=chance_of(),
         )
 
