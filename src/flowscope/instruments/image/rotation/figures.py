@@ -117,9 +117,9 @@ def rotation_caption(source: Source) -> Caption:
         seen="Share of rotation, the gradient of no function, in the energy of the score beyond "
         "its constant and isotropic part (R). It is cross-fitted: noise alone gives 0, and a value "
         f"may fall below 0. In {significant} of {len(frame)} windows it is more than gradients "
-        "seem to have, and more than .01 (p < .05, filled). Below: the part of the score’s error that is "
-        "a gradient, as a share of its whole energy: only this part moves the marginals, and where "
-        f"it may be above one half, the window is not judged. {NOT_COMPARABLE}",
+        "seem to have, and more than .01 (p < .05, filled). Below: the part of the score’s error "
+        "that is a gradient, as a share of its whole energy: only this part moves the marginals, "
+        f"and where it may be above one half, the window is not judged. {NOT_COMPARABLE}",
         null="The mean of nine gradient fields on the same states (open diamonds) should give 0, "
         f"and with rotation planted in them (triangles) the planted share{share}. Where they do "
         "not, do not trust the measurement.",

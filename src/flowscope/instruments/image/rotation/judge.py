@@ -284,6 +284,6 @@ def _in_words(windows: _Windows, effect: float, row: pd.Series, used: pd.DataFra
         f"{row['normalised']:.3f} of the energy of the score beyond its isotropic part (R_norm), "
         f"where gradients on the same states read {row['gradient_control'] + 0.0:.3f}, a "
         f"difference of {effect:+.3f}{bounds}, p {windows.p:.2g} by the largest of {len(used)} "
-        f"windows; {found} of them rotate by themselves (5 % level, adjusted); {int(row['rank'])} coordinates, "
-        f"fields of degree {int(used['degree'].min())}"
+        f"windows; {found} of them rotate by themselves (5 % level, adjusted); "
+        f"{int(row['rank'])} coordinates, fields of degree {int(used['degree'].min())}"
     )
