@@ -3,9 +3,9 @@
 Question: with a nominal error of 5 %, how often does a rule of ``flowscope image`` decide against
 the truth? Each cell calls the functions that the product calls, on synthetic counts and fields.
 
-Parity: 64 groups of images, 200 values each, 16 bins, 6 times; runs of K and 2K steps share most of
-their values, flow and SDE none. The truth is an excess of 0 or of exactly .02 at all times. Slope:
-differences that fall as 1/K over 64 images, normal, exponential or lognormal. Rotation: a linear
+Parity: 64 groups of images, 4,000 values each, 16 bins, 6 times; runs of K and 2K steps share most
+of their values, flow and SDE none. The truth is an excess of 0 or of exactly .02 at all times.
+Slope: differences that fall as 1/K over 64 images, normal, exponential or lognormal. Rotation: a linear
 score in two coordinates with a rotation of 0 or of exactly .01 (the bound of the null) or .05 (the
 bound of *holds*) in two windows, 100 images.
 
@@ -36,7 +36,7 @@ from flowscope.instruments.image.parity.budget_table import budget_table_of
 
 RESULT = Path(__file__).parent / "results" / "image_calibration.json"
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "calibration.md"
-GROUPS, VALUES, BINS, TIMES = 64, 200, 16, 6
+GROUPS, VALUES, BINS, TIMES = 64, 4000, 16, 6
 SHARED = 0.8
 STEPS = (4, 8, 16)
 IMAGES = 64

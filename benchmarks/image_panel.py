@@ -78,6 +78,8 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
         for name, subject in SUBJECTS.items():
             if "known" not in wanted or seed >= round(subject.share * options.seeds):
                 continue
+            if options.known not in name:
+                continue
             settings = {**SETTINGS, **subject.settings}
             yield Job("known", name, str(seed), partial(read, subject.made, settings, seed))
         for name, (width, layers) in SIZES.items():
@@ -176,6 +178,7 @@ def main() -> None:
     parser.add_argument(
         "--seeds", type=int, default=20, help="of a known subject; slow ones take a share of them"
     )
+    parser.add_argument("--known", default="", help="known subjects whose name holds this")
     parser.add_argument("--random", type=int, default=10, help="networks of each size")
     parser.add_argument("--only", default="", help=f"of {', '.join(PARTS)}, separated by commas")
     parser.add_argument("--page", action="store_true", help="write the tables of the page only")

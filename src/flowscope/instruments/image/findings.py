@@ -1,18 +1,19 @@
 """What a run about an image model says in plain sentences: steps, samplers, when it decides."""
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flowscope.instruments.image.parity import LIMIT
-from flowscope.instruments.image.rotation import LEAST_LOG_SNR
-from flowscope.instruments.image.sensitivity import could_have_seen
+import pandas as pd
+
+from flowscope.instruments.image import parity, rotation
 from flowscope.lab.claim import Missing
 from flowscope.lab.finding import Finding, collected, complete_rows
 from flowscope.lab.view import Records
 from flowscope.records.verdict_text import UNINFORMATIVE
 from flowscope.report.numerals import bounds, count, numeral, percent
 
-__all__ = ["findings"]
+__all__ = ["could_have_seen", "findings"]
 
 _DECIDED = 0.9  # share of images that come back as the same class
 _LEVEL = 0.05
@@ -106,7 +107,7 @@ def _said_of_parity(
     budget, seen = (max(float(row[name]) for row in rows) for name in ("budget", "detectable"))
     solver = f"Take {2 * steps} steps or a solver of second order (DPM++)"
     if outcome == "fails":
-        beyond = [int(row["step"]) for row in rows if row["excess_low"] > LIMIT]
+        beyond = [int(row["step"]) for row in rows if row["excess_low"] > parity.LIMIT]
         return (
             f"ODE and SDE differ by more than their step errors after step {beyond[0]} of {steps}: "
             f"by {size}, most after step {int(worst['step'])}.",
@@ -163,7 +164,7 @@ def _rotation(records: Records) -> Finding:
     """In how many windows the learned score rotates, and how much at most."""
     names = ("normalised", "low", "high", "gradient_control")
     rows = complete_rows(records, "rotation", names, ("log_snr",))
-    rows = [row for row in rows if row["log_snr"] >= LEAST_LOG_SNR]
+    rows = [row for row in rows if row["log_snr"] >= rotation.LEAST_LOG_SNR]
     verdict = records.verdicts.get("I3")
     if not rows or verdict is None:
         raise Missing("no window is judged")
@@ -223,3 +224,36 @@ def _amount(records: Records) -> Finding | None:
         if images < _ENOUGH
         else "Report these numbers with their intervals.",
     )
+
+
+def could_have_seen(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Effects that a run of this size finds in 80 % of cases at any judged time; empty without.
+
+    Parameters
+    ----------
+    tables
+        Tables of the run by name: ``step_budget`` and ``rotation`` are read.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"log_snr": [-9, 1], "detectable": [0.3, 0.11], "images": 40})
+    >>> could_have_seen({"step_budget": rows})
+    'With 40 images this run could have seen an excess of 0.11 of ODE against SDE.'
+    """
+    parts, images = [], ""
+    for name, least, words in (
+        ("step_budget", parity.LEAST_LOG_SNR, "an excess of {:.2g} of ODE against SDE"),
+        ("rotation", rotation.LEAST_LOG_SNR, "a rotation of {:.2g} of the score"),
+    ):
+        frame = tables.get(name, pd.DataFrame())
+        if "detectable" not in frame:
+            continue
+        numbers = _finite(frame.loc[frame["log_snr"] >= least, "detectable"])
+        if numbers:
+            parts.append(words.format(max(numbers)))
+            images = images or f"With {int(frame['images'].max())} images this"
+    return f"{images} run could have seen {' and '.join(parts)}." if parts else ""
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [float(value) for value in values if math.isfinite(value)]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pandas as pd
 
 from flowscope.instruments.image import INSTRUMENT
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.instruments.image.information import figures as information
 from flowscope.instruments.image.parity import budget_figure
 from flowscope.instruments.image.parity import figures as parity
 from flowscope.instruments.image.rotation import figures as rotation
-from flowscope.instruments.image.sensitivity import could_have_seen
 from flowscope.instruments.image.step_sizes import figures as step_sizes
 from flowscope.instruments.image.track_i.figures import image_claims
 from flowscope.instruments.image.uturn import figures as uturn

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.instruments.image.prediction import PREDICTION
-from flowscope.instruments.image.sensitivity import could_have_seen
 from flowscope.instruments.image.step_sizes import DECIDING
 from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Unavailable
