@@ -116,6 +116,7 @@ class _ImageTables(Tables):
     weak_error_slope: DataFrame
     family: DataFrame
     parity: DataFrame
+    step_budget: DataFrame
     smoothness: DataFrame
     paths: DataFrame
     rotation: DataFrame

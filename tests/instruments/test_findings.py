@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -345,17 +346,51 @@ def test_the_fewest_steps_within_noise_are_recommended(copy):
     assert finding.next.startswith("Read more images")
 
 
-def test_samplers_differ_by_the_test_over_all_steps(copy):
+def _judged_again(run, name, outcome):
+    """Give a verdict of a run another outcome."""
+    verdicts = [
+        replace(v, decision="abstains" if outcome == "uninformative" else outcome, outcome=outcome)
+        if v.name == name
+        else v
+        for v in run.read_verdicts()
+    ]
+    run.write_verdicts(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words", "action"),
+    [
+        ("fails", "differ by more than their step errors after step 18 of 20", "Take 40 steps or"),
+        ("holds", "differ by no more than their step errors", "Use the ODE"),
+        ("abstains", "cannot be told: the excess is", "Run again with more images"),
+    ],
+)
+def test_samplers_are_compared_with_their_step_errors(copy, outcome, words, action):
     run = copy("image")
-    frame = run.read_table("parity")
-    row = frame[frame["channel"].astype(str) == "all"].sort_values("step").iloc[-1]
-    finding = _said("image", run, "parity")
-    assert finding.value == row["tv"]
-    assert "the samplers differ." in finding.text
-    _change(run, "parity", "tv_p_overall", lambda frame: 0.4)
-    finding = _said("image", run, "parity")
-    assert "cannot be told apart (p = 0.4 over all steps)." in finding.text
-    assert finding.next.startswith("Use the ODE")
+    _judged_again(run, "I1", outcome)
+    frame = run.read_table("step_budget")
+    finding = _said("image", run, "step_budget")
+    assert words in finding.text
+    assert finding.next.startswith(action)
+    assert finding.value == frame["excess"].max()
+    assert finding.interval == (frame["excess_low"].max(), frame["excess_high"].max())
+
+
+def test_step_errors_that_are_too_large_ask_for_more_steps(copy):
+    run = copy("image")
+    _judged_again(run, "I1", "uninformative")
+    _change(run, "step_budget", "budget", lambda frame: 0.13)
+    finding = _said("image", run, "step_budget")
+    assert "the steps alone move ODE and SDE by up to 0.13" in finding.text
+    assert finding.next.startswith("Take 40 steps or a solver of second order (DPM++)")
+
+
+def test_rotation_is_told_with_its_windows(copy):
+    run = copy("image")
+    finding = _said("image", run, "rotation")
+    assert finding.next.startswith("Expect ODE and SDE to differ where it rotates")
+    _judged_again(run, "I3", "uninformative")
+    assert "cannot be told" in _said("image", run, "rotation").text
 
 
 def test_the_class_is_decided_where_nine_of_ten_images_retain_it(copy):

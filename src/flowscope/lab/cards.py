@@ -6,7 +6,8 @@ own ground. Everything that comes from a run or a model is escaped.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from flowscope.records.verdict_text import outcome_text
@@ -76,7 +77,10 @@ def finding_list(findings: Sequence[Mapping[str, Any]]) -> str:
     return f'<ol style="margin:0 0 8px;padding-left:1.6em">{items}</ol>' if items else ""
 
 
-def verdict_table(rows: Iterable[tuple[str, str, str, str]], gates: Container[str] = ()) -> str:
+def verdict_table(
+    rows: Iterable[tuple[str, str, str, str]],
+    gates: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> str:
     """Verdicts as a table of label, outcome with strength, and reason.
 
     Parameters
@@ -84,11 +88,12 @@ def verdict_table(rows: Iterable[tuple[str, str, str, str]], gates: Container[st
     rows
         Label, outcome, strength and reason of each verdict.
     gates
-        Labels of the verdicts that are gates: what may be read, neither good nor bad.
+        Labels of the verdicts that are gates, and what each is called open and closed: they say
+        what may be read, neither good nor bad.
     """
 
     def marked(label: str, outcome: str, strength: str) -> str:
-        gate = label in gates
+        gate = gates.get(label)
         words = outcome_text(outcome, gate)
         return chip(f"{words} ({strength})" if strength else words, "gate" if gate else outcome)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from flowscope.errors import Missing
+from flowscope.records.verdict_text import GATE_WORDS
 
 __all__ = [
     "CLAIMS_TABLE",
@@ -41,8 +42,10 @@ class Claim:
     unit
         What the numbers behind it are resampled over.
     gate
-        Whether it says what may be read rather than what was found: it is shown as "readable" or
-        "not readable", without the colours and the count of claims.
+        Whether it says what may be read rather than what was found: it is shown without the colours
+        and the count of claims.
+    gate_words
+        What a gate is called where it holds and where it fails.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Claim:
     title: str = ""
     unit: str = "prompts"
     gate: bool = False
+    gate_words: tuple[str, str] = GATE_WORDS
 
 
 INTERVAL = {

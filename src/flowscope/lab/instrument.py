@@ -179,9 +179,9 @@ class Instrument:
         return next((claim.title for claim in self.claims if claim.name == name), "")
 
     @cached_property
-    def gates(self) -> frozenset[str]:
-        """Short names of the claims that are gates."""
-        return frozenset(claim.name for claim in self.claims if claim.gate)
+    def gates(self) -> Mapping[str, tuple[str, str]]:
+        """Short names of the claims that are gates, and what each is called open and closed."""
+        return {claim.name: claim.gate_words for claim in self.claims if claim.gate}
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:

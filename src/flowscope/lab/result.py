@@ -226,7 +226,7 @@ class Result:
                 v.outcome,
                 v.because,
                 v.strength,
-                v.name in instrument.gates,
+                instrument.gates.get(v.name),
             )
             for v in self.verdicts
         ]
@@ -248,7 +248,11 @@ class Result:
             (),
             finding_list([finding.plain() for finding in self.findings]),
             verdict_table(
-                rows, [verdict_label(name, instrument.title(name)) for name in instrument.gates]
+                rows,
+                {
+                    verdict_label(name, instrument.title(name)): words
+                    for name, words in instrument.gates.items()
+                },
             ),
             fact_table((name, value) for name, value in facts if value),
         )
@@ -297,6 +301,7 @@ def _plain_verdict(verdict: Verdict, instrument: Instrument) -> dict[str, Any]:
         "name": verdict.name,
         "title": instrument.title(verdict.name),
         "gate": verdict.name in instrument.gates,
+        "gate_words": list(instrument.gates.get(verdict.name, ())),
         "decision": verdict.decision,
         "outcome": verdict.outcome,
         "strength": verdict.strength,

@@ -1,7 +1,11 @@
 """Label and line of a verdict, as every terminal, page and text shows them."""
 
+from collections.abc import Sequence
+
 __all__ = [
+    "GATE_WORDS",
     "UNINFORMATIVE",
+    "Gate",
     "decision_text",
     "outcome_text",
     "reason_text",
@@ -22,23 +26,31 @@ def verdict_label(name: str, title: str) -> str:
     return f"{name} {title}".rstrip()
 
 
-_GATE_WORDS = {"holds": "readable as a flow", "fails": "not readable as a flow"}
+GATE_WORDS = ("readable as a flow", "not readable as a flow")
+"""What a gate is called where it holds and where it fails, unless its claim has other words."""
+
+Gate = Sequence[str] | None
+"""Both words of a gate; None for a claim that is none."""
 
 
-def outcome_text(outcome: str, gate: bool = False) -> str:
+def outcome_text(outcome: str, gate: Gate = None) -> str:
     """Outcome in words; a gate says what may be read.
 
-    >>> outcome_text("holds"), outcome_text("holds", gate=True), outcome_text("abstains", gate=True)
+    >>> outcome_text("holds"), outcome_text("holds", GATE_WORDS), outcome_text("abstains", ("", ""))
     ('holds', 'readable as a flow', 'undecided')
     """
-    return _GATE_WORDS.get(outcome, "undecided") if gate else outcome
+    if not gate:
+        return outcome
+    return {"holds": gate[0], "fails": gate[1]}.get(outcome, "undecided")
 
 
-def decision_text(outcome: str, strength: str = "", gate: bool = False) -> str:
+def decision_text(outcome: str, strength: str = "", gate: Gate = None) -> str:
     """Outcome in capitals with its strength and the separator before its reason.
 
-    >>> decision_text("holds"), decision_text("fails", "clear"), decision_text("fails", gate=True)
-    ('HOLDS:', 'FAILS (clear):', 'NOT READABLE AS A FLOW:')
+    >>> decision_text("holds"), decision_text("fails", "clear")
+    ('HOLDS:', 'FAILS (clear):')
+    >>> decision_text("fails", gate=GATE_WORDS)
+    'NOT READABLE AS A FLOW:'
     """
     outcome = outcome_text(outcome, gate)
     return f"{outcome.upper()} ({strength}):" if strength else f"{outcome.upper()}:"
@@ -54,7 +66,7 @@ def reason_text(because: str) -> str:
 
 
 def verdict_line(
-    name: str, title: str, outcome: str, because: str, strength: str = "", gate: bool = False
+    name: str, title: str, outcome: str, because: str, strength: str = "", gate: Gate = None
 ) -> str:
     """One verdict as one line.
 

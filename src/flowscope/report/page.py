@@ -147,7 +147,7 @@ def _head(source: Source) -> str:
     chips = "".join(
         f'<li><a href="#verdict-{k}"><span class="key-label">'
         f"{html_text(source.page.label(verdict.name))}</span> "
-        f"{chip(verdict, gate=verdict.name in source.page.gates)}</a></li>"
+        f"{chip(verdict, gate=source.page.gates.get(verdict.name))}</a></li>"
         for k, verdict in enumerate(source.verdicts)
     )
     return (

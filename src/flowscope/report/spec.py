@@ -127,7 +127,8 @@ class Page:
     titles
         One or two words shown with the short name of each verdict, by its name.
     gates
-        Short names of the verdicts that say what may be read, not what was found.
+        Verdicts that say what may be read, not what was found, by short name: what each is called
+        where it holds and where it fails.
     basis
         Verdict whose number of units and interval are stated for a figure that has none of its own.
     units
@@ -155,7 +156,7 @@ class Page:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
-    gates: frozenset[str] = frozenset()
+    gates: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     basis: str = ""
     units: str = "prompts"
     counted: str = ""

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flowscope.records.verdict_text import decision_text, reason_text, verdict_label
+from flowscope.records.verdict_text import GATE_WORDS, decision_text, reason_text, verdict_label
 from flowscope.report.escaping import visible
 
 __all__ = [
@@ -69,7 +69,7 @@ def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
     for verdict in document["verdicts"]:
         label = verdict_label(verdict["name"], verdict["title"])
         outcome = verdict.get("outcome", verdict["decision"])
-        gate = bool(verdict.get("gate", False))
+        gate = (verdict.get("gate_words") or GATE_WORDS) if verdict.get("gate") else None
         decision = decision_text(outcome, verdict.get("strength", ""), gate)
         colour = "cyan" if gate else _COLOURS[outcome]
         reason = f"[{colour}]{decision}[/] {escape(reason_text(verdict['because']))}"

@@ -42,6 +42,7 @@ def write_images(
     clock = times(steps, ends)
     tables = {
         "parity": parity(rng, clock, channels, images),
+        "step_budget": step_budget(rng, clock, images),
         "weak_error": weak_error(images),
         "weak_error_slope": slopes(images, hostile),
         "smoothness": smoothness(clock),
@@ -126,6 +127,19 @@ def parity(rng, clock, channels, images):
     return pd.concat(frames, ignore_index=True)
 
 
+def step_budget(rng, clock, images):
+    """An excess of .01 that ends at .05, over a budget of .01."""
+    late = clock["step"] / len(clock)
+    excess = 0.01 + 0.04 * late**6 + 0.001 * rng.standard_normal(len(clock))
+    counted = clock["log_snr"] >= -5
+    return clock.assign(
+        counted=counted, distance=excess + 0.03, noise=0.02, flow_change=0.006, flow_noise=0.001,
+        sde_change=0.007, sde_noise=0.002, budget=0.01, excess=excess,
+        excess_low=(excess - 0.008).where(counted), excess_high=(excess + 0.03).where(counted),
+        detectable=0.045, outside=0.001, images=images,
+    )  # fmt: skip
+
+
 def weak_error(images):
     rows = []
     for sampler, scale in (("ode", 0.4), ("sde", 0.9)):
@@ -148,7 +162,7 @@ def slopes(images, hostile):
             silent = (sampler, observable) == ("sde", "roughness")
             slope = np.nan if silent else -1.05 - 0.02 * k
             rows.append({"sampler": sampler, "observable": observable, "slope": slope,
-                         "low": slope - 0.06, "high": slope + 0.07, "method": "BCa",
+                         "low": slope - 0.06, "high": slope + 0.07, "method": "jackknife t",
                          "first": DOUBLING[0], "last": DOUBLING[-1], "images": images,
                          "status": "unresolved" if silent else "ok",
                          "because": UNRESOLVED + NASTY * hostile if silent else ""})  # fmt: skip
@@ -181,14 +195,16 @@ def rotation(rng, clock, images, hostile):
     value = share + 0.004 * rng.standard_normal(n)
     error = 0.02 * rng.standard_normal(n) + 0.03
     frame = own.assign(
-        normalised=value, low=value - 0.012, high=value + 0.014, interval_method="BCa",
-        energy=3 * value, energy_low=3 * value - 0.03, energy_high=3 * value + 0.03, total=3.0,
+        normalised=value, low=value - 0.012, high=value + 0.014, interval_method="t over blocks",
+        energy=3 * value, total=3.0, beyond=0.4, represented=0.8, detectable=0.03,
         p_value=np.where(value > 0.02, 0.005, 0.4), gradient_control=0.003 * rng.standard_normal(n),
         planted_control=0.05 + 0.004 * rng.standard_normal(n), planted_share=0.05, degree=2, rank=8,
         points=images // 2, images=images, gradient_error=error, gradient_error_low=error - 0.02,
         gradient_error_high=error + 0.025, status="ok", because="",
+        p_adjusted=np.where(value > 0.02, 0.005, 0.4),
     )  # fmt: skip
-    numbers = frame.columns[list(frame.columns).index("normalised") : -2]
+    numbers = [name for name in frame.columns[list(frame.columns).index("normalised") :]
+               if name not in ("status", "because")]  # fmt: skip
     last = frame.index[-1]
     frame.loc[last, [name for name in numbers if name not in ("images", "interval_method")]] = (
         np.nan

@@ -18,8 +18,9 @@ from tests.models.synthetic_pipelines import (
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
+from flowscope.flows.sampling.variance_preserving import MergedNoise, unit_clock
 from flowscope.instruments.image.models import LearnedModel, MixtureModel
-from flowscope.instruments.image.sampling import Track, marched
+from flowscope.instruments.image.sampling import HalvedNoise, Track, marched, track_times
 from flowscope.lab.study import reproduce
 from flowscope.models.diffusion.denoiser import denoiser_of
 from flowscope.models.diffusion.marks import denoiser_marks
@@ -32,7 +33,10 @@ SMALL = {
     "bins": 8, "rank": 2, "rotation_times": 1, "rotation_degree": 1, "information_images": 9,
     "uturn_images": 8, "uturn_times": 2, "resamples": 40, "draws": 39, "batch": 12,
 }  # fmt: skip
-TABLES = {"parity", "weak_error", "weak_error_slope", "smoothness", "paths", "family", "rotation"}
+TABLES = {
+    "parity", "step_budget", "weak_error", "weak_error_slope", "smoothness", "paths", "family",
+    "rotation",
+}  # fmt: skip
 
 
 def bright(images):
@@ -80,7 +84,7 @@ def test_the_document_keeps_the_contract(found):
 
 def test_the_terminal_shows_what_was_read(tiny_run):
     words = " ".join(shown("image", tiny_run("image").document).split())
-    for part in ("noised to", "small run (16 images)"):
+    for part in ("noised to", "With 16 images this run could have seen an excess of"):
         assert part in words
 
 
@@ -108,6 +112,33 @@ def test_an_unconditional_unet_is_read_without_classes(tmp_path):
     assert found.uturn["correlation"].notna().all()
     assert found.family["accuracy"].isna().all()
     assert found.report().is_file()
+    for verdict in found.verdicts:
+        assert verdict.outcome in ("uninformative", "abstains")
+        assert "nan" not in verdict.because
+    assert [v.outcome for v in found.judge()] == [v.outcome for v in found.verdicts]
+
+
+def verdicts_with(schedule, tmp_path, **change):
+    found = fs.image(unet(), scheduler=schedule, out=tmp_path / "run", **SMALL | change)
+    return {verdict.name: verdict for verdict in found.verdicts}
+
+
+def test_a_schedule_too_short_for_twice_the_steps_gets_a_sentence(tmp_path):
+    schedule = diffusers.DDPMScheduler(num_train_timesteps=10, beta_start=0.05, beta_end=0.95)
+    found = verdicts_with(schedule, tmp_path)["I1"]
+    assert found.outcome == "abstains"
+    assert "there is no run with 12 steps to tell the error of 6 steps" in found.because
+
+
+def test_a_schedule_of_noise_alone_gets_a_sentence(tmp_path):
+    """Log snr from −6.3 to −5.3."""
+    schedule = diffusers.DDPMScheduler(trained_betas=[0.995, *[0.001] * 999])
+    found = verdicts_with(schedule, tmp_path)
+    assert "no step of this schedule ends at a log snr of -5 or more" in found["I1"].because
+    assert "no window of steps has a log snr of -3 or more" in found["I3"].because
+    for name in ("I1", "I3"):
+        assert found[name].outcome == "abstains"
+        assert "no verdict, because" in found[name].because
 
 
 def test_another_reader_or_configuration_begins_anew(folder):
@@ -238,3 +269,30 @@ def test_the_study_judges_every_claim(folder, tmp_path):
     assert set(done.claims["agrees"]) <= {"yes", "no", "cannot be told", "not measured"}
     assert done.claims["item"].tolist()[:3] == ["parity", "one family", "first order"]
     assert done.to_json()["measured"]["images"] == 24
+
+
+def test_halved_noise_merges_to_that_of_the_coarse_run():
+    """The fine SDE stays near the coarse one, which draws what it would draw by itself."""
+    model = MixtureModel()
+    start = model.start(500, torch.Generator().manual_seed(0))
+
+    def seeded(k):
+        return torch.Generator().manual_seed(k)
+
+    def final(tracks, noise):
+        return {e.track: e.after for e in marched(model, tracks, start, None, noise)}
+
+    coarse = final([Track(lam=1.0, steps=50)], [seeded(1)])[0]
+    near = final([Track(lam=1.0, steps=100)], [HalvedNoise(seeded(1), seeded(2))])[0]
+    far = final([Track(lam=1.0, steps=100)], [seeded(3)])[0]
+    assert (near - coarse).square().mean() < 0.2 * (far - coarse).square().mean()
+    clock = [unit_clock(model.levels[time]) for time in track_times(model, 100)]
+    halves, merged = HalvedNoise(seeded(1), seeded(2)), MergedNoise(clock)
+    parts = [halves.drawn(start, clock, place) for place in (0, 1)]
+    for place, part in enumerate(parts):
+        merged.add(place, part)
+    expected = torch.randn(start.shape, generator=seeded(1), dtype=start.dtype)
+    torch.testing.assert_close(merged.taken(), expected)
+    pair = torch.stack(parts).flatten(1)
+    assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.1
+    assert float(pair.var(1).sub(1).abs().max()) < 0.1

@@ -75,7 +75,9 @@ def test_the_error_falls_at_first_order(euler, sampler, observable):
 def test_a_mixture_takes_the_steps_of_the_theory_unless_told_otherwise(euler, ddim):
     for found, integrator in ((euler, "euler"), (ddim, "ddim")):
         assert found.run.read_manifest().config_resolved["integrator"] == integrator
-    assert {v.name: v.decision for v in euler.verdicts}["I2"] == "holds"
+    gate = {v.name: v for v in euler.verdicts}["I2"]
+    assert gate.outcome == "uninformative"  # the error of the SDE is too small to be seen
+    assert "sde: the difference is not told from zero" in gate.because
 
 
 def test_an_error_of_zero_by_symmetry_is_not_given_a_slope(euler):
@@ -108,9 +110,12 @@ def test_u_turns_follow_the_closed_form(euler):
 
 
 def test_the_flow_and_the_sde_share_their_marginals(ddim):
-    """At 2,048 images; 20,000 tell the steps of DDIM apart, benchmarks/image_anchor.py."""
+    """2,048 squares are too few to exclude .02, and a difference of .1 would have been seen."""
     verdict = {v.name: v for v in ddim.verdicts}["I1"]
-    assert verdict.decision == "holds"
+    assert verdict.outcome == "abstains"
+    budget = ddim.run.read_table("step_budget")
+    assert budget["excess"].max() < 0.02
+    assert budget["detectable"].max() < 0.1
     inside = ddim.parity["tv"] <= ddim.parity["tv_null_high"]
     assert inside.mean() > 0.9
 

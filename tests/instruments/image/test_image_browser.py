@@ -6,7 +6,7 @@ from tests.report.test_browser import Visit, browser, written  # noqa: F401
 
 from flowscope.instruments.image.page import PAGE
 
-PLOTS = 8
+PLOTS = 9
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,7 @@ from flowscope.report.source import read_source
 
 DRAWN = {
     "parity": "image_parity",
+    "step_budget": "image_step_budget",
     "weak_error": "image_weak_error",
     "smoothness": "image_smoothness",
     "rotation": "image_rotation",
@@ -153,10 +154,10 @@ def test_head_and_body_say_what_was_measured(structure, bare_page):
                  f"classes {CLASSES[0]}, {CLASSES[1]}{NASTY}"):  # fmt: skip
         assert fact in structure.text
     assert "8 principal axes of the pixels at each time" in structure.text
-    assert "small run" not in structure.text.lower()
+    seen = f"With {IMAGES} images this run could have seen an excess of 0.045 of ODE against SDE"
+    assert f"{seen} and a rotation of 0.03 of the score." in structure.text
     text = Structure(bare_page).text
-    assert "This is a small run (96 images): intervals are wide." in text
-    assert "96 images; with fewer than 512, real effects can remain undetected." in text
+    assert "With 96 images this run could have seen an excess of 0.045 of ODE against SDE." in text
 
 
 def test_every_element_is_closed_and_every_identifier_is_used_once(structure, bare_page):

@@ -2,43 +2,76 @@
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from flowscope.flows.hodge import Settings, rotation_reading, stored_readings
 from flowscope.instruments.image.parity.judge import judge_parity
 from flowscope.instruments.image.rotation.judge import judge_gradient
 from flowscope.instruments.image.step_sizes.judge import judge_order
 from flowscope.lab import Claim
-from flowscope.records import Interval, Unavailable
 
 CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
 
-def parity(*tvs, null=0.02, high=None):
-    rows = [
-        {"channel": "all", "step": k + 1, "tv": tv, "tv_low": tv / 2,
-         "tv_high": high or 1.5 * tv, "tv_null": null, "tv_null_high": 1.2 * null, "images": 40}
-        for k, tv in enumerate(tvs)
-    ]  # fmt: skip
-    other = [row | {"channel": "0", "tv": 0.9, "tv_high": 1.0} for row in rows]
-    return pd.DataFrame(rows + other)
+def budget(*excesses, below=0.005, above=0.005, **columns):
+    """Rows with these excesses over a budget of .01, at log snr −1, 0, 1 and so on."""
+    excess = np.array(excesses)
+    given = {"counted": True, "noise": 0.004, "budget": 0.01, "detectable": 0.03, "outside": 0.0}
+    frame = pd.DataFrame(
+        {"step": np.arange(1, len(excess) + 1), "log_snr": np.arange(len(excess)) - 1.0,
+         "excess": excess, "excess_low": excess - below, "excess_high": excess + above,
+         "distance": excess + 0.014, "images": 500}
+    )  # fmt: skip
+    return frame.assign(**given | columns)
 
 
-def test_parity_fails_where_the_p_value_over_all_times_says_so():
-    found = judge_parity(parity(0.02, 0.06, 0.03), 0.01, claim=CLAIM, seed=1)
-    assert (found.name, found.decision) == ("C", "fails")
-    assert "after step 2: total variation 0.06 [0.03, 0.09]" in found.because
+def parity(*excesses, **columns):
+    return judge_parity(budget(*excesses, **columns), claim=CLAIM, steps=50, seed=1)
+
+
+def test_parity_fails_where_the_samplers_differ_beyond_their_step_errors():
+    found = parity(0.01, 0.06, 0.03)
+    assert (found.name, found.outcome, found.strength) == ("C", "fails", "clear")
+    assert "differ by 0.06 [0.055, 0.065]" in found.because
+    assert "after step 2 of 50" in found.because
     assert found.effect == pytest.approx(0.06)
-    assert found.null.numbers() == pytest.approx(0.02)
-    assert found.statistic.n == 40
-    assert (found.statistic.interval.low, found.statistic.interval.high) == (0.03, 0.09)
+    assert found.statistic.numbers() == pytest.approx(0.07)
+    assert found.null.numbers() == pytest.approx(0.01)
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.055, 0.065))
 
 
-def test_parity_holds_where_intervals_exclude_a_large_distance():
-    assert judge_parity(parity(0.02, 0.03), 0.3, claim=CLAIM, seed=1).decision == "holds"
-    open_ = judge_parity(parity(0.02, 0.03, high=0.2), 0.3, claim=CLAIM, seed=1)
-    assert open_.decision == "abstains"
-    assert "a total variation up to 0.2 cannot be excluded" in open_.because
+def test_parity_holds_where_every_time_excludes_the_limit():
+    assert parity(-0.01, 0.01).outcome == "holds"
+    assert parity(-0.01, 0.01).strength == ""
+    undecided = parity(-0.01, 0.01, above=0.02)
+    assert undecided.outcome == "abstains"
+    assert "could have seen an excess of 0.03" in undecided.because
+    assert "take about 2,000 images" in undecided.because  # (.02 / .01)² times as many
+
+
+def test_a_time_of_noise_does_not_count():
+    assert parity(0.3, 0.01, counted=[False, True]).outcome == "holds"
+    nothing = parity(0.01, 0.01, counted=False)
+    assert nothing.outcome == "abstains"
+    assert "no verdict, because no step of this schedule" in nothing.because
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"noise": 0.12}, "too few images"),
+        ({"budget": 0.12}, "take more steps"),
+        ({"outside": 0.9}, "beyond the bins"),
+    ],
+)
+@pytest.mark.parametrize("excess", [0.001, 0.3])
+def test_noise_steps_and_lost_values_say_nothing_of_the_samplers(change, words, excess):
+    found = parity(excess, **change)
+    assert (found.outcome, found.decision, found.strength) == ("uninformative", "abstains", "")
+    assert words in found.because
 
 
 def slopes(*rows):
@@ -49,7 +82,7 @@ def slopes(*rows):
         slope, low, high = told if ok else (math.nan,) * 3
         made.append(
             {"sampler": sampler, "observable": "square", "slope": slope, "low": low, "high": high,
-             "method": "bca", "first": 4, "last": 16, "images": 16,
+             "method": "jackknife t", "first": 4, "last": 16, "images": 16,
              "status": "ok" if ok else "unresolved", "because": "" if ok else told[0]}
         )  # fmt: skip
     made.append(made[0] | {"observable": "mean", "slope": -3.0, "low": -3.1, "high": -2.9,
@@ -57,72 +90,155 @@ def slopes(*rows):
     return pd.DataFrame(made)
 
 
+CHANGES = pd.DataFrame(
+    [{"sampler": sampler, "observable": observable, "steps": steps, "difference": -0.64 / steps,
+      "low": -0.64 / steps - 0.002, "high": -0.64 / steps + 0.002}
+     for sampler in ("ode", "sde") for observable in ("square", "mean") for steps in (4, 16)]
+)  # fmt: skip
+
+
 def order(*rows):
-    return judge_order(slopes(*rows), claim=CLAIM, observable="square", seed=2)
+    return judge_order(slopes(*rows), CHANGES, claim=CLAIM, observable="square", seed=2)
 
 
-def test_first_order_needs_intervals_near_minus_one():
+def test_the_first_order_range_needs_both_intervals_near_minus_one():
     """Not −1 itself: a first-order scheme has it in the limit only."""
-    assert order(("ode", -0.97, -0.98, -0.96), ("sde", -1.1, -1.2, -0.8)).decision == "holds"
+    near = order(("ode", -0.97, -0.98, -0.96), ("sde", -1.1, -1.2, -0.8))
+    assert near.outcome == "holds"
+    assert "error of the square at 32 steps, by its change from 16 steps: 0.04 ±" in near.because
+    assert near.effect == pytest.approx(0.03)
+    assert (near.interval.low, near.interval.high) == pytest.approx((0.02, 0.04))
     wide = order(("ode", -0.97, -0.98, -0.96), ("sde", -1.1, -2.0, -0.3))
-    assert wide.decision == "abstains"
+    assert wide.outcome == "abstains"
     off = order(("ode", -0.97, -0.98, -0.96), ("sde", -0.5, -0.6, -0.4))
-    assert off.decision == "fails"
+    assert off.outcome == "fails"
     assert "not within 0.25 of −1: sde" in off.because
-    assert off.effect == pytest.approx(-0.5)
-    steep = order(("ode", -2.0, -2.1, -1.9))
-    assert steep.decision == "fails"
+    assert off.effect == pytest.approx(0.5)
+    assert order(("ode", -2.0, -2.1, -1.9), ("sde", -1.0, -1.1, -0.9)).outcome == "fails"
 
 
-def test_an_unresolved_slope_is_no_evidence():
-    found = order(("ode", "K = 4 is noise"), ("sde", "K = 8 is noise"))
-    assert found.decision == "abstains"
-    assert "ode: K = 4 is noise; sde: K = 8 is noise" in found.because
-    half = order(("ode", -1.0, -1.1, -0.9), ("sde", "K = 8 is noise"))
-    assert half.decision == "holds"
-    assert "sde too noisy to give a slope" in half.because
+@pytest.mark.parametrize("other", [("sde", "K = 8 is noise"), ("sde", "K = 16 is noise")])
+def test_one_unresolved_sampler_says_nothing(other):
+    for ode in (("ode", "K = 4 is noise"), ("ode", -1.0, -1.1, -0.9), ("ode", -3.0, -3.1, -2.9)):
+        found = order(ode, other)
+        assert (found.outcome, found.decision) == ("uninformative", "abstains")
+        assert f"sde: {other[1]}" in found.because
 
 
-def rotation(share, seen=0.05, status="ok", degree=2):
-    row = {"step": 3, "normalised": share, "p_value": 0.5, "gradient_control": 0.001,
-           "planted_control": seen, "planted_share": 0.05, "images": 20, "rank": 4,
-           "degree": degree,
-           "status": status, "because": "too few" if status != "ok" else ""}  # fmt: skip
-    return pd.DataFrame([row, row | {"step": 9, "normalised": 2 * share}])
+def windows(share=0.0, n=200, count=3, spread=0.2, degree=2, seed=0):
+    """Readings of a score −Σ⁻¹x with a rotation of so large a share, in windows of states."""
+    g = torch.Generator().manual_seed(seed)
+    rows, readings = [], []
+    for k in range(count):
+        x = torch.randn(2 * n, 2, generator=g).double() * torch.tensor([1.0, 0.5])
+        smooth = -x * torch.tensor([1.0, 4.0])
+        isotropic = (smooth * x).sum() / x.square().sum() * x
+        beyond = smooth - isotropic
+        turn = torch.stack([-2 * x[:, 1], 0.5 * x[:, 0]], 1)  # leaves the Gaussian as it is
+        size = (beyond.square().sum() / turn.square().sum() * share / (1 - share)).sqrt()
+        field = beyond + size * turn + spread * torch.randn(2 * n, 2, generator=g)
+        groups = torch.arange(n).repeat(2)
+        read = rotation_reading(x, field, groups=groups, seed=0, degree=degree,
+                                settings=Settings(splits=2, draws=199, blocks=32))  # fmt: skip
+        readings.append(read)
+        rows.append(
+            {"step": k + 1, "log_snr": float(k), "normalised": read.normalised.value,
+             "gradient_control": read.control, "planted_control": read.planted,
+             "planted_share": 0.05, "images": n, "rank": 2, "degree": read.degree,
+             "beyond": 0.3, "represented": read.represented.value, "gradient_error_high": 0.02,
+             "status": "ok", "because": ""}
+        )  # fmt: skip
+    return pd.DataFrame(rows), {"step": np.arange(count) + 1, **stored_readings(readings)}
 
 
-def within(low, high):
-    return Interval(low=low, high=high, level=0.95, method="BCa")
+@pytest.fixture(scope="module")
+def turning():
+    return windows(0.1)
+
+
+@pytest.fixture(scope="module")
+def quiet():
+    return windows(0.0)
+
+
+def gradient(table, arrays, degree=2):
+    return judge_gradient(table, arrays, claim=CLAIM, degree=degree, seed=0)
+
+
+def test_a_rotation_is_found_and_a_gradient_passes(turning, quiet):
+    found = gradient(*turning)
+    assert (found.outcome, found.strength) == ("fails", "clear")
+    assert found.effect == pytest.approx(0.1, abs=0.04)
+    assert found.p <= 0.05
+    calm = gradient(*quiet)
+    assert (calm.outcome, calm.strength) == ("holds", "")
+    assert calm.interval.high < 0.05
+    assert calm.p > 0.05
+
+
+def test_a_rotation_in_one_window_is_enough(turning, quiet):
+    table, arrays = (dict(quiet[1]), quiet[0].copy())[::-1]
+    for name, values in turning[1].items():
+        arrays[name] = np.concatenate([quiet[1][name][:2], values[2:]])
+    table.loc[2] = turning[0].loc[2]
+    found = gradient(table, arrays)
+    assert found.outcome == "fails"
+    assert "after step 3" in found.because
+    noise = table.assign(log_snr=[1.0, 1.0, -3.1])
+    assert gradient(noise, arrays).outcome == "holds"
+
+
+def test_windows_of_noise_alone_are_not_judged(turning):
+    table, arrays = turning
+    found = gradient(table.assign(log_snr=-4.0), arrays)
+    assert found.outcome == "abstains"
+    assert "no verdict, because no window of steps has a log snr of -3" in found.because
 
 
 @pytest.mark.parametrize(
-    ("interval", "decision"),
-    [((0.0, 0.04), "holds"), ((0.06, 0.1), "fails"), ((0.02, 0.08), "abstains")],
+    ("change", "words"),
+    [
+        ({"gradient_error_high": 1.1}, "as for random weights"),
+        ({"gradient_error_high": math.nan}, "too few images"),
+        ({"beyond": 0.001}, "nothing is left that could rotate"),
+        ({"represented": 0.01}, "too little to judge"),
+        ({"planted_control": 0.001}, "a planted share of 0.05 is read as"),
+    ],
 )
-def test_a_gradient_is_judged_against_the_planted_share(interval, decision):
-    found = judge_gradient(rotation(0.02), within(*interval), claim=CLAIM, degree=2, seed=0)
-    assert (found.name, found.decision) == ("C", decision)
-    assert "the largest is 0.040 after step 9" in found.because
-    assert found.effect == pytest.approx(0.03)
+def test_a_score_that_cannot_be_read_says_nothing(turning, quiet, change, words):
+    for table, arrays in (turning, quiet):
+        found = gradient(table.assign(**change), arrays)
+        assert (found.outcome, found.decision, found.strength) == ("uninformative", "abstains", "")
+        assert words in found.because
+
+
+def test_one_wrong_window_of_three_does_not_count(quiet, turning):
+    table, arrays = quiet
+    found = gradient(table.assign(gradient_error_high=[0.02, 0.02, 0.8]), arrays)
+    assert found.outcome == "holds"
+    assert "largest of 2 windows" in found.because
 
 
 def test_linear_fields_alone_do_not_make_a_gradient():
-    coarse = rotation(0.02, degree=1)
-    found = judge_gradient(coarse, within(0.0, 0.04), claim=CLAIM, degree=2, seed=0)
-    assert found.decision == "abstains"
-    assert "too few images for degree 2" in found.because
-    turning = judge_gradient(coarse, within(0.06, 0.1), claim=CLAIM, degree=2, seed=0)
-    assert turning.decision == "fails"
+    table, arrays = windows(0.0, degree=1)
+    found = gradient(table, arrays)
+    assert found.outcome == "abstains"
+    assert "too few for degree 2" in found.because
+    assert gradient(*windows(0.1, degree=1)).outcome == "fails"
 
 
-def test_a_gradient_that_cannot_be_read_is_not_judged():
-    blind = judge_gradient(
-        rotation(0.02, seen=0.01), within(0.0, 0.04), claim=CLAIM, degree=2, seed=0
-    )
-    assert blind.decision == "abstains"
-    assert "there are too few images" in blind.because
-    for table, told in ((rotation(0.0, status="abstained"), "too few"),
-                        (pd.DataFrame(), "switched off")):  # fmt: skip
-        found = judge_gradient(table, Unavailable("none"), claim=CLAIM, degree=2, seed=0)
-        assert found.decision == "abstains"
+def test_few_images_say_what_they_could_have_seen():
+    table, arrays = windows(0.0, n=60, spread=3.0)
+    found = gradient(table.assign(planted_control=0.05, represented=0.5), arrays)
+    assert found.outcome == "abstains"
+    assert "could have seen a share of" in found.because
+
+
+def test_a_gradient_that_was_not_read_is_not_judged(quiet):
+    silent = quiet[0].assign(status="abstained", because="too few")
+    for table, told in ((silent, "too few"), (pd.DataFrame(), "switched off")):
+        found = gradient(table, {})
+        assert found.outcome == "abstains"
         assert told in found.because
+    few = gradient(quiet[0].assign(images=6), quiet[1])
+    assert "6 images are too few" in few.because

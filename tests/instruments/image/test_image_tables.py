@@ -78,6 +78,7 @@ def test_sums_along_paths():
     ones = np.ones((3, 8, 3))
     told = PathRuns(
         times=np.asarray([2000, 1000, 0]), counts=np.zeros((3, 8, 3, 1, 4), np.int32),
+        fine=np.zeros((2, 8, 3, 1, 4), np.int32),
         outside=np.zeros((3, 3)), sizes=ones, displacement=np.full((3, 8), 3.0),
         points=np.zeros(0, np.float32), scores=np.zeros(0, np.float32),
         shown=np.zeros(0, np.float32), finals=np.zeros(0, np.float32),

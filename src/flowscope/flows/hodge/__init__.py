@@ -1,11 +1,16 @@
 """Gradient and rotation of a velocity: the weighted Hodge decomposition, from samples and grids."""
 
-from flowscope.flows.hodge.controlled import PLANTED, ControlledRotation, controlled_rotation
 from flowscope.flows.hodge.controls import Control, gradient_null, planted_rotation
 from flowscope.flows.hodge.decomposition import rotation
 from flowscope.flows.hodge.estimates import Estimate
 from flowscope.flows.hodge.gridded import grid_rotation
-from flowscope.flows.hodge.outcome import Extrapolated, Rotation, Settings, Unmeasured
+from flowscope.flows.hodge.outcome import (
+    PLANTED,
+    Extrapolated,
+    Rotation,
+    Settings,
+    Unmeasured,
+)
 from flowscope.flows.hodge.presence import (
     REPRESENTED,
     RotationAmount,
@@ -14,6 +19,7 @@ from flowscope.flows.hodge.presence import (
     rotation_presence,
 )
 from flowscope.flows.hodge.reading import MARGIN, RotationReading, rotation_reading
+from flowscope.flows.hodge.reading_arrays import restored_readings, stored_readings
 from flowscope.flows.hodge.resampling import Bounds, bca_interval
 
 __all__ = [
@@ -22,7 +28,6 @@ __all__ = [
     "REPRESENTED",
     "Bounds",
     "Control",
-    "ControlledRotation",
     "Estimate",
     "Extrapolated",
     "Rotation",
@@ -32,12 +37,13 @@ __all__ = [
     "Settings",
     "Unmeasured",
     "bca_interval",
-    "controlled_rotation",
     "gradient_null",
     "grid_rotation",
     "planted_rotation",
+    "restored_readings",
     "rotation",
     "rotation_amount",
     "rotation_presence",
     "rotation_reading",
+    "stored_readings",
 ]

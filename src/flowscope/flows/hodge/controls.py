@@ -31,7 +31,7 @@ from flowscope.flows.hodge.problem import (
 from flowscope.flows.hodge.samples import weak
 from flowscope.simplex.probability import ArrayLike
 
-__all__ = ["Control", "gradient_null", "planted_rotation"]
+__all__ = ["Control", "gaussian_rotation", "gradient_null", "planted_rotation"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,7 +189,7 @@ def _turning(
     x: Tensor, a: Tensor, settings: Settings, generator: torch.Generator
 ) -> Float64[Tensor, "N d"]:
     """Rotation of a Gaussian law less what is a gradient of it under the law of the points."""
-    field = _gaussian_rotation(x, generator)
+    field = gaussian_rotation(x, generator)
     alone = sample(
         x, field, reference=None, times=None,
         blocks=lambda N: blocks(
@@ -199,7 +199,10 @@ def _turning(
     return field - weak(alone, a, settings, generator).gradient
 
 
-def _gaussian_rotation(x: Tensor, generator: torch.Generator) -> Tensor:
+def gaussian_rotation(
+    x: Float64[Tensor, "N d"], generator: torch.Generator
+) -> Float64[Tensor, "N d"]:
+    """A linear field that carries the Gaussian law with the points' covariance along itself."""
     d = x.shape[1]
     if d < 2:
         raise InvalidInputError("Nothing turns in one coordinate; found d = 1. Pass two or more.")

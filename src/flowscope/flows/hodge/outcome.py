@@ -9,7 +9,11 @@ from torch import Tensor
 
 from flowscope.flows.hodge.resampling import Bounds
 
-__all__ = ["Extrapolated", "Rotation", "Settings", "Unmeasured"]
+__all__ = ["PLANTED", "Extrapolated", "Rotation", "Settings", "Unmeasured"]
+
+
+PLANTED = 0.05
+"""Share of rotation that is planted in a control, to see whether it would be found."""
 
 
 def _empty() -> Tensor:

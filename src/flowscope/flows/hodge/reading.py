@@ -16,6 +16,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.flows.hodge.controls import gaussian_rotation
 from flowscope.flows.hodge.energies import (
     Energies,
     Influence,
@@ -38,7 +39,7 @@ from flowscope.flows.hodge.joint import (
 )
 from flowscope.flows.hodge.judgement import chances
 from flowscope.flows.hodge.log_sum_exp import log_sum_exp_controls
-from flowscope.flows.hodge.outcome import Settings
+from flowscope.flows.hodge.outcome import PLANTED, Settings
 from flowscope.flows.hodge.potentials import functions
 from flowscope.flows.hodge.problem import Blocks, Diffusion, blocks, diffusion_matrix, roots, sample
 from flowscope.simplex.probability import ArrayLike
@@ -78,6 +79,9 @@ class RotationReading:
         Of the fields, and the numbers of functions.
     n, groups, blocks
         Points, groups, and blocks that groups were pooled into.
+    planted
+        Mean R_norm of the controls once a rotation of share .05 is added to each; NaN in one
+        coordinate.
     """
 
     normalised: Estimate
@@ -94,6 +98,7 @@ class RotationReading:
     n: int
     groups: int
     blocks: int
+    planted: float = math.nan
 
     @property
     def control(self) -> float:
@@ -186,7 +191,25 @@ def rotation_reading(
         n=len(x),
         groups=units.groups,
         blocks=units.count,
+        planted=_planted(fitted, made, x @ inverse, units, g),
     )
+
+
+def _planted(
+    fitted: "_Fitted", made: Tensor, x: Tensor, units: Blocks, generator: torch.Generator
+) -> float:
+    """R_norm of the controls with a rotation of known share: what the reading would have seen."""
+    if x.shape[1] < 2:
+        return math.nan
+    turning = gaussian_rotation(x, generator)
+    turning = turning - fitted.gradient_of(turning, units)
+    size = float(turning.square().sum(1).mean())
+    energy = max(float(fitted.energies.total[0]), 0.0)
+    if not size > 0:
+        return math.nan
+    scale = math.sqrt(PLANTED / (1 - PLANTED) * energy / size)
+    read = fitted.on(made + scale * turning[..., None], units)
+    return float((read.rotation / read.total).mean())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -205,6 +228,12 @@ class _Fitted:
         """Energies of other fields on the same points."""
         right = products(self.design, fields, units)
         return energies(self.moments, right, self.splits, self.pairs)
+
+    def gradient_of(self, field: Tensor, units: Blocks) -> Tensor:
+        """The gradient part of a field without noise, fitted on all points."""
+        every = torch.ones_like(self.moments.count)
+        mean = averaged(products(self.design, field[..., None], units), every, self.moments.count)
+        return self.design.field(halves(self.moments, every[None])[0].gradient(mean)[:, 0])
 
 
 def _fitted(over: Design, v: Tensor, units: Blocks, splits: Tensor, folds: int) -> _Fitted:

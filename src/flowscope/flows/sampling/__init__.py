@@ -4,6 +4,7 @@ A path is a value with a status. States carry their coordinates on the last axis
 functions of (t, x); noise comes from a ``torch.Generator``.
 """
 
+from flowscope.flows.sampling.budgets import StepBudget, step_budget
 from flowscope.flows.sampling.doubling import (
     Doubling,
     DoublingSlope,
@@ -46,6 +47,7 @@ __all__ = [
     "SdePath",
     "SimplexPath",
     "Slope",
+    "StepBudget",
     "doubling_slope",
     "euler_step",
     "family_drift",
@@ -59,6 +61,7 @@ __all__ = [
     "score_to_velocity",
     "sde_path",
     "simplex_flow",
+    "step_budget",
     "step_doubling",
     "weak_error_slope",
 ]

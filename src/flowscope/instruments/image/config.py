@@ -6,11 +6,7 @@ from typing import Literal
 
 from flowscope.lab.config import Config, setting, shared_setting
 
-__all__ = ["GUIDED", "SMALL_RUN", "ImageConfig"]
-
-
-SMALL_RUN = 512
-"""Images below which a run is called small: its intervals are wide."""
+__all__ = ["GUIDED", "ImageConfig"]
 
 
 class ImageConfig(Config):
@@ -18,9 +14,10 @@ class ImageConfig(Config):
 
     Do both samplers give the same distribution, does the sampling error halve when the steps
     double, does the learned score rotate, and when is the class of an image decided? Writes a run
-    folder with tables, the verdicts Parity, First order and Gradient, and report.html. To resume an
-    interrupted run, start it again. The model 'mixture' is two Gaussians with their exact score.
-    The defaults are a small run (40 images): its intervals are wide.
+    folder with tables, the verdicts Parity and Gradient, the gate First order, and report.html. To
+    resume an interrupted run, start it again. The model 'mixture' is two Gaussians with their exact
+    score. The defaults are a small run (40 images): parity wants 500, the order of the error 64
+    (family_images), rotation 200. A run says what it could have seen.
     """
 
     model: str | None = setting(

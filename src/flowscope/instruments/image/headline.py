@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flowscope.instruments.image.config import SMALL_RUN
 from flowscope.report.terminal import (
     evenly_spaced,
     number_or_dash,
@@ -35,10 +34,8 @@ def show(document: Mapping[str, Any], console: Console) -> None:
             console.print(f"{name}: {escape(document[name]['abstained'])}")
     if isinstance(document["uturn"], list):
         console.print(_uturns(document["uturn"]))
-    if measured["images"] < SMALL_RUN and measured["space"] != "closed form":
-        console.print(
-            f"This is a small run ({measured['images']} images): --images 1000 narrows intervals."
-        )
+    if document["could_have_seen"]:
+        console.print(escape(document["could_have_seen"]))
     print_report_path(document, console)
 
 

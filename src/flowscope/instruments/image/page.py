@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import pandas as pd
 
 from flowscope.instruments.image import INSTRUMENT
-from flowscope.instruments.image.config import SMALL_RUN
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.instruments.image.information import figures as information
+from flowscope.instruments.image.parity import budget_figure
 from flowscope.instruments.image.parity import figures as parity
 from flowscope.instruments.image.rotation import figures as rotation
 from flowscope.instruments.image.step_sizes import figures as step_sizes
@@ -17,15 +18,10 @@ from flowscope.report.claims import claims_section
 from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import fact_list
 from flowscope.report.parts.appendix import silent_rows
-from flowscope.report.parts.captions import small_note, small_remark
 from flowscope.report.source import Source, words
 from flowscope.report.spec import Fact, Section
 
-__all__ = ["FEW_IMAGES", "PAGE", "image_facts", "silent_images"]
-
-
-FEW_IMAGES = SMALL_RUN
-"""Images below which a run is called small."""
+__all__ = ["PAGE", "image_facts", "silent_images"]
 
 
 _SILENT = {"weak_error_slope": ("sampler", "observable"), "rotation": ("step",)}
@@ -37,7 +33,7 @@ def _sections(source: Source) -> list[Section]:
     return [
         ("measured", "What was measured", _measured),
         *study,
-        ("parity", "Do ODE and SDE give the same distribution?", parity.parity_section),
+        ("parity", "Do ODE and SDE give the same distribution?", _parity),
         ("samples", "Samples side by side", parity.samples_section),
         ("order", "Does the error fall at first order?", step_sizes.order_section),
         ("smoothness", "How smooth are the paths?", parity.smoothness_section),
@@ -48,6 +44,10 @@ def _sections(source: Source) -> list[Section]:
     ]
 
 
+def _parity(source: Source) -> str:
+    return parity.parity_section(source) + budget_figure.budget_section(source)
+
+
 def _measured(source: Source) -> str:
     return (
         "<p>A diffusion model turns noise into images. It can do so along a smooth path (ODE, the "
@@ -56,8 +56,14 @@ def _measured(source: Source) -> str:
         "<p>Time is shown as log snr, the logarithm of signal over noise: the noise is at the "
         "left, the image at the right, and at 0 both have the same strength.</p>"
         f"<p>{html_text(_intervals(source))}</p>"
-        f"{small_note(source, FEW_IMAGES)}{fact_list(image_facts(source))}"
+        f"{_seen(source)}{fact_list(image_facts(source))}"
     )
+
+
+def _seen(source: Source) -> str:
+    """Paragraph on what the run could have seen, else nothing."""
+    sentence = could_have_seen(source.tables)
+    return f'<p class="note">{html_text(sentence)}</p>' if sentence else ""
 
 
 def _intervals(source: Source) -> str:
@@ -67,10 +73,11 @@ def _intervals(source: Source) -> str:
         for what in ("draws", "resamples")
     )
     parts = [
-        f"bootstrap over images{resamples} for changes of an observable and for information",
+        f"bootstrap over images{resamples} for information",
         f"reflected bootstrap over groups of images{draws} for distances between histograms",
+        "the largest Student statistic over groups of images for excesses over step errors",
         "Wilson’s for shares of images",
-        "Student’s for step sizes, path lengths and correlations",
+        "Student’s for changes of an observable, step sizes, path lengths and correlations",
         *_methods(source, "weak_error_slope", "method", "slopes"),
         *_methods(source, "rotation", "interval_method", "rotation"),
     ]
@@ -115,11 +122,12 @@ def _facts(source: Source) -> list[Fact]:
 
 
 def _remark(source: Source) -> str:
-    return small_remark(source, FEW_IMAGES)
+    return could_have_seen(source.tables)
 
 
 _FIGURES = {
     **parity.FIGURES,
+    **budget_figure.FIGURES,
     **step_sizes.FIGURES,
     **rotation.FIGURES,
     **information.FIGURES,
@@ -127,6 +135,7 @@ _FIGURES = {
 }
 _ORDER = (
     "image_parity",
+    "image_step_budget",
     "image_samples",
     "image_weak_error",
     "image_smoothness",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.instruments.image.prediction import PREDICTION
 from flowscope.instruments.image.step_sizes import DECIDING
 from flowscope.lab.result import Result, plain_rows
@@ -67,6 +68,7 @@ class Image(Result):
             "family": _rows_or_reason(family)
             if isinstance(family, Unavailable)
             else plain_rows(family),
+            "could_have_seen": could_have_seen(self.tables),
             "warning": self.warning,
         }
 

@@ -33,7 +33,8 @@ def paths_of(bench: ImageBench) -> PathRuns:
     """Images along the paths of the ODE and of two runs of the SDE."""
 
     def make() -> PathRuns:
-        counter = bench.counter("paths", path_passes(bench.config))
+        passes = path_passes(bench.subject.model, bench.config)
+        counter = bench.counter("paths", passes)
         axes = principal_axes_of(family_of(bench).finals, bench.config.rank)
         runs = path_runs(stage_of(bench, counter), axes)
         counter.finish()

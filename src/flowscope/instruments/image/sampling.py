@@ -26,7 +26,7 @@ from flowscope.flows.sampling.variance_preserving import (
 )
 from flowscope.instruments.image.models import ImageModel
 
-__all__ = ["Stepped", "Track", "marched", "track_times"]
+__all__ = ["HalvedNoise", "Stepped", "Track", "marched", "track_times"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def marched(
     tracks: Sequence[Track],
     start: Float[Tensor, "n c h w"],
     labels: Int[Tensor, "n"] | None,
-    generators: Sequence[torch.Generator],
+    generators: Sequence[torch.Generator | HalvedNoise],
     *,
     integrator: Literal["ddim", "euler"] = "ddim",
     last: int | None = None,
@@ -87,7 +87,7 @@ def marched(
     start, labels
         States at the start, the same for all tracks, and their classes.
     generators
-        One for each stream of noise that a track names.
+        One for each stream of noise that a track names, or noise that refines a coarser run.
     integrator
         How a step is made.
     last
@@ -114,8 +114,7 @@ def marched(
     for place in range(finest):
         leaving = [i for i, t in enumerate(tracks) if place % (finest // t.steps) == 0]
         told |= _predicted(model, [(i, states[i]) for i in leaving], times[place], labels)
-        drawn = {s: torch.randn(start.shape, generator=generators[s], dtype=start.dtype)
-                 .to(start.device) for s in streams}  # fmt: skip
+        drawn = {s: _drawn(generators[s], start, clock, place) for s in streams}
         for i, merged in noise.items():
             merged.add(place, drawn[tracks[i].stream])
         for i, track in enumerate(tracks):
@@ -137,6 +136,49 @@ def marched(
             )
             states[i] = after
             del told[i]
+
+
+class HalvedNoise:
+    r"""Noise of steps of half the length whose sums over pairs are those of a coarser run.
+
+    With $Z$ the unit noise of the coarse step, $Y$ another one and $a^2 + b^2 = 1$ the shares of
+    the two halves in its time, the halves see $aZ + bY$ and $bZ - aY$, which are independent and
+    merge to $Z$ again.
+
+    Parameters
+    ----------
+    coarse
+        Generator in the state in which the coarse run began.
+    other
+        Source of what the coarse run did not draw.
+    """
+
+    def __init__(self, coarse: torch.Generator, other: torch.Generator) -> None:
+        self._coarse, self._other = coarse, other
+        self._second: Tensor | None = None
+
+    def drawn(self, start: Tensor, clock: Sequence[float], place: int) -> Tensor:
+        """Unit noise of the fine step number ``place``."""
+        if self._second is not None:
+            second, self._second = self._second, None
+            return second
+        Z, Y = (
+            torch.randn(start.shape, generator=g, dtype=start.dtype)
+            for g in (self._coarse, self._other)
+        )
+        whole = clock[place] - clock[place + 2]
+        a, b = (((clock[k] - clock[k + 1]) / whole) ** 0.5 for k in (place, place + 1))
+        self._second = b * Z - a * Y
+        first: Tensor = a * Z + b * Y
+        return first
+
+
+def _drawn(
+    source: torch.Generator | HalvedNoise, start: Tensor, clock: Sequence[float], place: int
+) -> Tensor:
+    if isinstance(source, HalvedNoise):
+        return source.drawn(start, clock, place).to(start.device)
+    return torch.randn(start.shape, generator=source, dtype=start.dtype).to(start.device)
 
 
 def _predicted(

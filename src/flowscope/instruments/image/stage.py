@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel
-from flowscope.instruments.image.sampling import Stepped, Track, marched
+from flowscope.instruments.image.sampling import HalvedNoise, Stepped, Track, marched
 from flowscope.lab.bench import seeded_generator
 from flowscope.models.images.readers import Reader
 from flowscope.records import Shards, Unavailable
@@ -77,7 +77,7 @@ class ImageStage:
         tracks: Sequence[Track],
         start: Tensor,
         labels: Tensor | None,
-        generators: Sequence[torch.Generator],
+        generators: Sequence[torch.Generator | HalvedNoise],
         last: int | None = None,
     ) -> Iterator[Stepped]:
         """Every step of every track, made as the settings say."""

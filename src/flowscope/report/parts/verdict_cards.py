@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
-from flowscope.records.verdict_text import outcome_text, reason_text
+from flowscope.records.verdict_text import Gate, outcome_text, reason_text
 from flowscope.report.escaping import html_text
 from flowscope.report.numerals import bounds, numeral, reading
 from flowscope.report.spec import Page
@@ -22,7 +22,7 @@ _SIGN = {"holds": "✓", "fails": "✕", "uninformative": "○", "abstains": "�
 _WIDTH, _LEFT, _RIGHT = 320, 54, 14
 
 
-def chip(verdict: Verdict, *, gate: bool = False) -> str:
+def chip(verdict: Verdict, *, gate: Gate = None) -> str:
     """Outcome with its strength, and a sign that does not depend on colour."""
     outcome = verdict.outcome
     strength = f" ({verdict.strength})" if verdict.strength else ""
@@ -37,7 +37,7 @@ def card(verdict: Verdict, anchor: str, page: Page) -> str:
     """Verdict as an article: claim, outcome, what it means, why, and by which numbers."""
     question = page.questions.get(verdict.name, "")
     label = f'<span class="key-label">{html_text(page.label(verdict.name))}</span> '
-    gate = verdict.name in page.gates
+    gate = page.gates.get(verdict.name)
     kind, meaning = ("gate", _GATE) if gate else (verdict.outcome, _MEANING[verdict.outcome])
     asked = f'<p class="question">{html_text(question)}</p>' if question else ""
     return (

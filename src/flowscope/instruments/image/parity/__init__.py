@@ -5,15 +5,23 @@ from flowscope.instruments.image.columns import IMAGES, LOG_SNR, NULL, SAMPLER, 
 from flowscope.lab.claim import ENDS, INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["PARITY", "STAGE", "TABLES"]
+__all__ = ["LEAST_LOG_SNR", "LIMIT", "PARITY", "STAGE", "TABLES"]
+
+
+LIMIT = 0.02
+"""Total variation beyond the step errors up to which the samplers count as equal."""
+
+LEAST_LOG_SNR = -5.0
+"""Log snr below which a time does not count: everything is noise there, for any model."""
 
 
 PARITY = Claim(
     name="I1",
     title="Parity",
-    says="the ODE sampler and the SDE sampler give the same distribution of pixels",
+    says="the ODE sampler and the SDE sampler differ by no more than their step errors",
     asks="Do the deterministic and the noisy sampler of a model give the same histogram of pixels "
-    "at every time? The reference is the noisy sampler against itself with different noise.",
+    "at every time, up to the error of their steps? The reference is how much either sampler "
+    "changes when its steps are doubled.",
     unit="images",
 )
 
@@ -40,6 +48,37 @@ TABLES = {
             Column("outside", "share of values beyond the bins"),
             IMAGES,
             Column("bins", "bins of a histogram"),
+        ),
+    ),
+    "step_budget": Table(
+        purpose="how far apart ODE and SDE are beyond what their steps explain, by time",
+        keys=("step",),
+        optional=True,
+        columns=(
+            STEP,
+            TIME,
+            LOG_SNR,
+            Column("counted", "whether the time is judged: its log snr is −5 or more"),
+            Column(
+                "distance",
+                "total variation distance of ODE and SDE when both take twice the steps, mean over "
+                "channels",
+            ),
+            Column("noise", "distance that noise alone gives between them"),
+            Column("flow_change", "distance of the ODE from itself with twice the steps"),
+            Column("flow_noise", "distance that noise alone gives between these"),
+            Column("sde_change", "distance of the SDE from itself with twice the steps"),
+            Column("sde_noise", "distance that noise alone gives between these"),
+            Column("budget", "both changes less their noise: what the steps explain"),
+            Column(
+                "excess",
+                "`distance` less its noise less `budget`; its interval covers all judged times "
+                "together, and the bias of `distance` by noise",
+                beside=INTERVAL,
+            ),
+            Column("detectable", "excess that a run of this size calls a difference in 80 %"),
+            Column("outside", "share of values beyond the bins"),
+            IMAGES,
         ),
     ),
     "smoothness": Table(

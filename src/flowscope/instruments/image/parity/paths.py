@@ -12,7 +12,8 @@ from torch import Tensor
 
 from flowscope.flows.sampling import histogram_counts
 from flowscope.instruments.image.config import ImageConfig
-from flowscope.instruments.image.sampling import Stepped, Track, track_times
+from flowscope.instruments.image.models import ImageModel
+from flowscope.instruments.image.sampling import HalvedNoise, Stepped, Track, track_times
 from flowscope.instruments.image.stage import ImageStage, half_width, merged_groups
 from flowscope.probes import Arrays
 
@@ -22,6 +23,7 @@ __all__ = [
     "PathRuns",
     "path_passes",
     "path_runs",
+    "path_tracks",
     "principal_axes_of",
     "rotation_windows",
 ]
@@ -64,6 +66,9 @@ class PathRuns:
         The model's times after each step.
     counts
         Histograms ``[samplers, groups, steps, channels, bins]``.
+    fine
+        Those of the flow and of the SDE with twice the steps, after every second step; without
+        samplers where the schedule has too few times.
     outside
         Share of values beyond the bins ``[samplers, steps]``.
     sizes
@@ -81,6 +86,7 @@ class PathRuns:
 
     times: NDArray[np.int64]
     counts: NDArray[np.int32]
+    fine: NDArray[np.int32]
     outside: NDArray[np.float64]
     sizes: NDArray[np.float64]
     displacement: NDArray[np.float64]
@@ -97,9 +103,25 @@ def rotation_windows(config: ImageConfig) -> list[list[int]]:
     return [part.tolist() for part in np.array_split(inner, count)] if count else []
 
 
-def path_passes(config: ImageConfig) -> int:
+def path_tracks(model: ImageModel, config: ImageConfig) -> list[Track]:
+    """The flow, the SDE and the SDE with other noise; the first two with twice the steps as well.
+
+    These are left out where the schedule has too few times for twice the steps.
+    """
+    K = config.steps
+    tracks = [
+        Track(lam=0.0, steps=K),
+        Track(lam=1.0, steps=K),
+        Track(lam=1.0, steps=K, stream=1),
+    ]
+    if len(model.levels) > 2 * K:
+        tracks += [Track(lam=0.0, steps=2 * K), Track(lam=1.0, steps=2 * K)]
+    return tracks
+
+
+def path_passes(model: ImageModel, config: ImageConfig) -> int:
     """Images that go through the model."""
-    return config.images * config.steps * len(SAMPLERS)
+    return config.images * sum(track.steps for track in path_tracks(model, config))
 
 
 def path_runs(stage: ImageStage, axes: Axes) -> PathRuns:
@@ -110,7 +132,15 @@ def path_runs(stage: ImageStage, axes: Axes) -> PathRuns:
         stage.shards.arrays(f"paths-{number}", partial(_chunk, stage, axes, number, rows))
         for number, rows in enumerate(chunks)
     ]
-    along = {"counts": 1, "sizes": 1, "displacement": 1, "points": 2, "scores": 2, "finals": 0}
+    along = {
+        "counts": 1,
+        "fine": 1,
+        "sizes": 1,
+        "displacement": 1,
+        "points": 2,
+        "scores": 2,
+        "finals": 0,
+    }
     joined = {name: np.concatenate([p[name] for p in parts], axis) for name, axis in along.items()}
     weights = [float(rows.stop - rows.start) for rows in chunks]
     return PathRuns(
@@ -134,7 +164,8 @@ class _Chunk:
         self._each = stage.group(stage.config.images)
         K, C = stage.config.steps, stage.model.shape[0]
         groups = -(-self._n // self._each)
-        self._counts = np.zeros((3, groups, K, C, stage.config.bins), np.int32)
+        self._tracks = path_tracks(stage.model, stage.config)
+        self._counts = np.zeros((len(self._tracks), groups, K, C, stage.config.bins), np.int32)
         self._outside = np.zeros((3, K))
         self._sizes = np.zeros((3, self._n, K))
         limit = stage.config.rotation_images if stage.config.rotation_times else 0
@@ -146,20 +177,27 @@ class _Chunk:
     def run(self) -> Arrays:
         stage, n = self._stage, self._n
         K = stage.config.steps
-        tracks = [Track(lam=0.0, steps=K), Track(lam=1.0, steps=K),
-                  Track(lam=1.0, steps=K, stream=1)]  # fmt: skip
         start = stage.model.start(n, stage.generator(_STAGE, self._number, 2))
         noise = [stage.generator(_STAGE, self._number, stream) for stream in (0, 1)]
-        for event in stage.marched(tracks, start, stage.labels(self._rows), noise):
-            self._told(event)
+        labels, coarse = stage.labels(self._rows), len(SAMPLERS)
+        for event in stage.marched(self._tracks[:coarse], start, labels, noise):
             stage.advance(n)
+            self._read(event)
             if event.done == K:
                 self._ends[event.track] = event.after
+        # The noise of the SDE once more, in halves: both runs then see one Brownian path.
+        halves = HalvedNoise(*(stage.generator(_STAGE, self._number, k) for k in (0, 3)))
+        if self._tracks[coarse:]:
+            for event in stage.marched(self._tracks[coarse:], start, labels, [halves]):
+                stage.advance(n)
+                if event.done % 2 == 0:  # a state between two coarse ones has no counterpart
+                    self._histogram(event, event.track + coarse, event.done // 2 - 1)
         moved = [(self._ends[i] - start).double().flatten(1) for i in range(3)]
         wanted = max(stage.config.uturn_images, stage.config.information_images)
         again = max(0, min(n, wanted - self._rows.start))
         return {
-            "counts": self._counts,
+            "counts": self._counts[: len(SAMPLERS)],
+            "fine": self._counts[len(SAMPLERS) :],
             "outside": self._outside,
             "sizes": self._sizes,
             "displacement": np.stack([m.square().mean(1).sqrt().cpu().numpy() for m in moved]),
@@ -173,12 +211,16 @@ class _Chunk:
         decoded = [self._stage.model.decoded(self._ends[i][:_SHOWN]) for i in (0, 1)]
         return np.stack([x.float().cpu().numpy() for x in decoded])
 
-    def _told(self, event: Stepped) -> None:
-        place, k = event.track, event.done - 1
+    def _histogram(self, event: Stepped, track: int, k: int) -> float:
+        """Count the values after a step; the share beyond the bins."""
         width = half_width(self._stage.model, event.time)
         counts, beyond = histogram_counts(event.after, width, self._stage.config.bins)
-        self._counts[place, :, k] = merged_groups(counts, self._each)
-        self._outside[place, k] = beyond
+        self._counts[track, :, k] = merged_groups(counts, self._each)
+        return beyond
+
+    def _read(self, event: Stepped) -> None:
+        place, k = event.track, event.done - 1
+        self._outside[place, k] = self._histogram(event, place, k)
         step = (event.after - event.before).double().flatten(1).square().mean(1)
         self._sizes[place, :, k] = step.cpu().numpy()
         if place and k and self._scored:

@@ -4,7 +4,11 @@ from flowscope.instruments.image.columns import IMAGES, LOG_SNR, TIME
 from flowscope.lab.claim import ENDS, INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["GRADIENT", "STAGE", "TABLES"]
+__all__ = ["GRADIENT", "LEAST_LOG_SNR", "STAGE", "TABLES"]
+
+
+LEAST_LOG_SNR = -3.0
+"""Log snr below which a window does not count: the score is nearly −x there, for any model."""
 
 
 GRADIENT = Claim(
@@ -12,7 +16,7 @@ GRADIENT = Claim(
     title="Gradient",
     says="the learned score is a gradient",
     asks="Is the learned score the gradient of a log density, or does part of it rotate, which no "
-    "density can explain? The reference is the same measurement on a field that is a gradient.",
+    "density can explain? The reference is the same measurement on fields that are gradients.",
     unit="images",
 )
 
@@ -29,18 +33,23 @@ TABLES = {
             Column("last", "last step of the window"),
             Column(
                 "normalised",
-                "share of the energy of the score that is rotation, R_norm; cross-fitted, may be "
-                "below 0 by chance",
+                "share of rotation in the energy of the score beyond its constant and isotropic "
+                "part, R_norm; cross-fitted, may be below 0 by chance",
                 beside=ENDS,
             ),
             Column("interval_method", "how the intervals were made"),
-            Column("energy", "rotational energy R", beside=INTERVAL),
-            Column("total", "energy of the whole score"),
-            Column("p_value", "p value of no rotation, against draws with the same noise"),
-            Column("linear", "R_norm in linear fields alone"),
-            Column("gradient_control", "R_norm of a gradient field with the same noise"),
-            Column("planted_control", "R_norm of that field with a planted rotation"),
+            Column("energy", "rotational energy R"),
+            Column("total", "energy of the score, without noise"),
+            Column("beyond", "share of `total` beyond the constant and isotropic part"),
+            Column("represented", "share of the energy beyond it that the fitted fields represent"),
+            Column(
+                "p_value",
+                "p value of a rotation of at most `gradient_control`, or .01 where that is more",
+            ),
+            Column("gradient_control", "mean R_norm of nine gradient fields with the same noise"),
+            Column("planted_control", "the same with a planted rotation"),
             Column("planted_share", "share of rotation that was planted"),
+            Column("detectable", "share above the controls that a run of this size finds in 80 %"),
             Column("degree", "degree of the polynomial fields"),
             Column("status", "ok, or abstained where there is no number"),
             Column("because", "why it abstained, or what qualifies the number"),
@@ -52,10 +61,11 @@ TABLES = {
             Column("rank", "principal coordinates of the images in which the score is read"),
             Column("points", "states that were read"),
             IMAGES,
-            Column("mean_low", "lower end of the interval of the mean of `normalised` over times"),
-            Column("mean_high", "upper end of that interval"),
-            Column("mean_level", "level of that interval"),
-            Column("mean_method", "how it was made, or why there is none"),
+            Column(
+                "p_adjusted",
+                "`p_value` adjusted for all judged windows; empty where a window is not judged",
+                optional=True,
+            ),
         ),
     )
 }

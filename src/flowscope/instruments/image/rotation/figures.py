@@ -114,14 +114,15 @@ def rotation_caption(source: Source) -> Caption:
         if (values := known(column(frame, name)))
     ]
     return Caption(
-        seen="Share of the energy of the score that rotates, that is, the gradient of no function "
-        "(R). It is cross-fitted: noise alone gives 0, and a value may fall below 0. At "
-        f"{significant} of {len(frame)} times it differs from 0 (p < .05, filled). Below: the part "
-        "of the score’s error that is a gradient, as a share of the same energy. Only this part "
-        f"moves the marginals. {NOT_COMPARABLE}",
-        null="The same measurement on a field that is a gradient (open diamonds) should give 0, "
-        f"and with rotation planted in it (triangles) the planted share{share}. Where they do not, "
-        "do not trust the measurement.",
+        seen="Share of rotation, the gradient of no function, in the energy of the score beyond "
+        "its constant and isotropic part (R). It is cross-fitted: noise alone gives 0, and a value "
+        f"may fall below 0. In {significant} of {len(frame)} windows it is more than gradients "
+        "seem to have, and more than .01 (p < .05, filled). Below: the part of the score’s error "
+        "that is a gradient, as a share of its whole energy: only this part moves the marginals, "
+        f"and where it may be above one half, the window is not judged. {NOT_COMPARABLE}",
+        null="The mean of nine gradient fields on the same states (open diamonds) should give 0, "
+        f"and with rotation planted in them (triangles) the planted share{share}. Where they do "
+        "not, do not trust the measurement.",
         against="Against a gradient: dots above the open diamonds by more than their interval.",
         basis="; ".join([image_count(frame), *parts, *([f"coordinates: {where}"] if where else [])])
         + ".",

@@ -1,26 +1,61 @@
-"""Judge whether the learned score is a gradient.
+r"""Judge whether the learned score is a gradient.
 
-The share of its energy that rotates, mean over times, lies below the share that was planted in a
-control, and the planted share is detected. With guidance this is not claimed: a guided field is not
-the score of any distribution.
+In each window of times, $R_{\rm norm}$ is the share of rotation in the energy of the score beyond
+its constant and isotropic part, beside nine gradient fields on the same states. The effect is the
+largest $R_{\rm norm}$ less its controls over the windows. One p, by the maximum over windows that
+share their signs, tests that it is at most the controls, or .01 where that is more. The claim fails
+if p ≤ .05 and the effect is .01 or more; it holds if all joint highs lie below .05.
+
+Windows with a log snr below −3 do not count, nor such whose score is not that of their states: the
+gradient part of its error, by Stein's identity, may be half of its energy (random networks: about
+one). Where that is half of the windows, or a planted rotation would not have been seen, the claim
+could not have failed. With guidance this is not claimed: a guided field is not the score of any
+distribution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from flowscope.evidence.verdicts import Claimed, ends, no_verdict, not_measured, pure_number
+from flowscope.evidence import MINIMUM_UNITS, simultaneous
+from flowscope.evidence.decisions import strength_of
+from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured, pure_number
 from flowscope.instruments.image.config import GUIDED
-from flowscope.instruments.image.rotation import GRADIENT
-from flowscope.lab.claim import Abstention
+from flowscope.instruments.image.rotation import GRADIENT, LEAST_LOG_SNR
+from flowscope.lab.claim import Abstention, Missing
 from flowscope.lab.view import Records
-from flowscope.records import Decision, Interval, Unavailable, Verdict
+from flowscope.records import (
+    Decision,
+    Interval,
+    Measurement,
+    Outcome,
+    Strength,
+    Unavailable,
+    Verdict,
+)
+from flowscope.records.verdict_text import UNINFORMATIVE
 
-__all__ = ["gradient", "judge_gradient"]
+if TYPE_CHECKING:
+    from flowscope.flows.hodge import RotationReading
 
+__all__ = ["LEVEL", "THRESHOLDS", "gradient", "judge_gradient"]
 
-_WITH_VERDICT = Unavailable("the interval is reported with the verdict")
+LEVEL = 0.05
+"""Largest p with which rotation is said to be there."""
+
+THRESHOLDS = (0.01, 0.05, 0.2)
+"""R_norm above its controls from which rotation is weak, clear and strong."""
+
+_LIMIT = 0.05  # rotation below this is called none
+_WRONG = 0.5  # gradient part of the score's error
+_LEAST_BEYOND = 0.01  # share of the energy that is neither constant nor isotropic
+_LEAST_REPRESENTED = 0.05  # share of that which the fitted fields represent
+_POWERED = 0.84  # standard errors beyond the critical value at which 80 % are found
 
 
 def gradient(records: Records) -> list[Verdict]:
@@ -28,38 +63,32 @@ def gradient(records: Records) -> list[Verdict]:
     settings = records.settings
     if settings["guidance"] != 1:
         raise Abstention(GUIDED)
-    table = records.table("rotation", "mean_low", "mean_high", "mean_level", "mean_method")
+    table = records.table("rotation", "status", "because", "gradient_error_high", "log_snr", "step")
+    try:
+        arrays = records.arrays("rotation")
+    except Missing:
+        if (table["status"] == "ok").any():
+            older = "the run was made before windows were judged together; measure it again"
+            return [not_measured(GRADIENT, older)]
+        arrays = {}
     degree, seed = settings["rotation_degree"], settings["seed"]
-    interval = _interval_of_the_mean(table)
-    return [judge_gradient(table, interval, claim=GRADIENT, degree=degree, seed=seed)]
-
-
-def _interval_of_the_mean(table: pd.DataFrame) -> Interval | Unavailable:
-    """Interval of the mean share over times; every row repeats it."""
-    row = table.iloc[0]
-    if pd.isna(row["mean_low"]):
-        return Unavailable(str(row["mean_method"]))
-    low, high, level = (float(row[name]) for name in ("mean_low", "mean_high", "mean_level"))
-    return Interval(low=low, high=high, level=level, method=str(row["mean_method"]))
+    return [judge_gradient(table, arrays, claim=GRADIENT, degree=degree, seed=seed)]
 
 
 def judge_gradient(
     table: pd.DataFrame,
-    interval: Interval | Unavailable,
+    arrays: Mapping[str, NDArray[Any]],
     *,
     claim: Claimed,
     degree: int,
     seed: int,
 ) -> Verdict:
-    """Judge by the table of rotation at each time whether the learned score is a gradient.
+    """Judge by the readings of the windows whether the learned score is a gradient.
 
     Parameters
     ----------
-    table
-        Rows with ``normalised``, ``p_value``, ``gradient_control``, ``planted_control``,
-        ``planted_share``, ``images``, ``status`` and ``because``.
-    interval
-        Of the mean share over the times that were measured.
+    table, arrays
+        The table and the arrays ``rotation``.
     claim
         What is judged.
     degree
@@ -69,57 +98,192 @@ def judge_gradient(
         Of the resamples.
     """
     read = table[table["status"] == "ok"] if len(table) else table
-    if read.empty:
+    if read.empty or not arrays:
         reasons = sorted({str(r) for r in table.get("because", []) if r})
         return not_measured(claim, (reasons or ["the measurement is switched off"])[0])
-    if isinstance(interval, Unavailable):
-        return not_measured(claim, interval.reason)
-    names = ("normalised", "gradient_control", "planted_control", "planted_share")
-    means = {name: float(read[name].mean()) for name in names}
-    value, planted, seen = means["normalised"], means["planted_share"], means["planted_control"]
-    low, high = ends(interval)
-    most = read.iloc[int(np.argmax(read["normalised"]))]
-    lowest = int(read["degree"].min())
-    control = round(means["gradient_control"], 3) + 0.0  # no minus before a zero
-    decision: Decision = "abstains"
-    if not seen > planted / 2:
-        why = no_verdict(
-            f"a planted share of {planted:.2f} is measured as {seen:.3f}: there are too few images"
+    images = int(read["images"].max())
+    if images < MINIMUM_UNITS:
+        return not_measured(claim, f"{images} images are too few: {MINIMUM_UNITS} are needed")
+    late = read[read["log_snr"] >= LEAST_LOG_SNR]
+    if late.empty:
+        return not_measured(
+            claim,
+            f"no window of steps has a log snr of {LEAST_LOG_SNR:g} or more (the most is "
+            f"{read['log_snr'].max():.2g}): the score is nearly −x there, for any model",
         )
-    elif high < planted and lowest < degree:
-        why = no_verdict(
-            f"there are too few images for degree {degree}: rotation in finer patterns is not seen"
-        )
-    elif high < planted:
-        decision, why = "holds", f"less than {planted:.2f} of its energy rotates"
-    elif low > planted:
-        decision, why = "fails", f"more than {planted:.2f} of its energy rotates"
-    else:
-        why = no_verdict(f"the interval contains {planted:.2f}")
-    reason = (
-        f"R_norm, the share of rotation, is {value:.3f} [{low:.3f}, {high:.3f}] over {len(read)} "
-        f"times, in {int(read['rank'].iloc[0])} coordinates with fields of degree {lowest} "
-        f"(control without rotation: {control:.3f}; with {planted:.2f} planted: {seen:.3f}); the "
-        f"largest is {most['normalised']:.3f} after step {int(most['step'])}; {why}"
-    )
-    n = int(read["images"].iloc[0])
-    how = f"mean over {len(read)} times, cross-fitted between halves of the images"
+    # A window whose error has no interval is not told to be sound.
+    sound = late[
+        (late["gradient_error_high"] <= _WRONG)
+        & (late["beyond"] >= _LEAST_BEYOND)
+        & (late["represented"] >= _LEAST_REPRESENTED)
+    ]
+    guard = _unsound(late, sound)
+    if sound.empty:
+        return _nothing_sound(claim, guard)
+    windows = _windows(_readings(arrays, sound["step"].tolist()), seed)
+    return _verdict(windows, sound, guard or _blind(sound), claim, degree=degree, seed=seed)
+
+
+def _nothing_sound(claim: Claimed, guard: str) -> Verdict:
+    """Verdict where no window has a score that could be judged."""
+    nothing = Unavailable("no window could be judged")
     return Verdict(
         name=claim.name,
         claim=claim.says,
-        statistic=pure_number(
-            "R_norm of the learned score", value, n=n, estimator=how, seed=seed, interval=interval
-        ),
-        null=pure_number(
-            "R_norm of a gradient field",
-            means["gradient_control"],
-            n=n,
-            estimator=how,
-            seed=seed,
-            interval=_WITH_VERDICT,
-        ),
-        effect=value,
+        statistic=Measurement.abstained("R_norm of the learned score", guard),
+        null=nothing,
+        effect=nothing,
+        interval=nothing,
+        decision="abstains",
+        because=f"{UNINFORMATIVE}{guard}",
+        outcome="uninformative",
+    )
+
+
+class _Windows(NamedTuple):
+    """Effects of all windows together."""
+
+    effects: NDArray[np.float64]
+    interval: Interval | Unavailable
+    p: float
+    detectable: float
+
+
+def _readings(arrays: Mapping[str, NDArray[Any]], steps: Sequence[int]) -> list[RotationReading]:
+    from flowscope.flows.hodge import restored_readings
+
+    places = {int(step): k for k, step in enumerate(arrays["step"])}
+    every = restored_readings(arrays)
+    return [every[places[int(step)]] for step in steps]
+
+
+def _windows(readings: list[RotationReading], seed: int) -> _Windows:
+    from flowscope.flows.hodge import rotation_presence
+
+    controls = np.array([one.control for one in readings])
+    effects = np.array([one.normalised.value for one in readings]) - controls
+    pseudo = np.stack([one.normalised.pseudo_values.cpu().numpy() for one in readings], 1)
+    joint = simultaneous(pseudo - controls, seed=seed).joint
+    interval: Interval | Unavailable = joint
+    if not isinstance(joint, Unavailable):
+        low, high = (float(np.nanmax(end)) for end in (joint.low, joint.high))
+        interval = (
+            Unavailable("no window has an interval")
+            if np.isnan(low)
+            else Interval(low=low, high=high, level=joint.level, method=joint.method)
+        )
+    null = np.stack([one.null.cpu().numpy() for one in readings], 1)
+    spread = np.maximum(null.std(0), 1e-12)
+    reach = np.quantile((null / spread).max(1), 1 - LEVEL) + _POWERED
+    margins = np.array([one.margin for one in readings]) - controls
+    return _Windows(
+        effects=effects,
         interval=interval,
+        p=rotation_presence(readings).p,
+        detectable=float((margins + reach * spread).max()),
+    )
+
+
+def _unsound(late: pd.DataFrame, sound: pd.DataFrame) -> str:
+    """Why too few windows have a score that could be judged; empty if enough have."""
+    if 2 * len(sound) > len(late):
+        return ""
+    flat = late[late["beyond"] < _LEAST_BEYOND]
+    if 2 * len(flat) >= len(late):
+        return (
+            f"beyond a constant and a multiple of the state the score has less than "
+            f"{_LEAST_BEYOND:.0%} of its energy in {len(flat)} of {len(late)} windows: nothing is "
+            "left that could rotate"
+        )
+    if late["gradient_error_high"].isna().all():
+        return "there are too few images to tell whether the score is that of its states"
+    wrong = late[~(late["gradient_error_high"] <= _WRONG)]
+    if 2 * len(wrong) < len(late):
+        return (
+            f"the fitted fields represent less than {_LEAST_REPRESENTED:.0%} of the score in "
+            f"{len(late) - len(sound) - len(wrong)} of {len(late)} windows: too little to judge"
+        )
+    worst = late["gradient_error_high"].max()
+    return (
+        f"in {len(wrong)} of {len(late)} windows the score may not be that of the "
+        f"states it was read at: the gradient part of its error is up to {worst:.2g} of its energy "
+        f"(limit {_WRONG:g}), as for random weights or too few images"
+    )
+
+
+def _blind(used: pd.DataFrame) -> str:
+    """Why a planted rotation would not have been seen; empty if it would."""
+    seen = (used["planted_control"] - used["gradient_control"]).mean()
+    planted = used["planted_share"].mean()
+    if seen > planted / 2:
+        return ""
+    return f"a planted share of {planted:.2f} is read as {seen:.3f}: there are too few images"
+
+
+def _verdict(
+    windows: _Windows, used: pd.DataFrame, guard: str, claim: Claimed, *, degree: int, seed: int
+) -> Verdict:
+    most = int(np.argmax(windows.effects))
+    effect, row = float(windows.effects[most]), used.iloc[most]
+    images = int(row["images"])
+    outcome, strength, reason = _outcome(windows, effect, int(used["degree"].min()), degree, images)
+    because = _in_words(windows, effect, row, used)
+    if guard:
+        outcome, strength, reason = "uninformative", "", ""
+        because = f"{UNINFORMATIVE}{guard}; {because}"
+    if reason:
+        because = f"{because}; {no_verdict(reason)}"
+    decision: Decision = "abstains" if outcome == "uninformative" else outcome
+    how = f"largest of {len(used)} windows, cross-fitted between halves of the images"
+    made = {"n": images, "estimator": how, "seed": seed}
+    return Verdict(
+        name=claim.name,
+        claim=claim.says,
+        statistic=pure_number("R_norm of the learned score", float(row["normalised"]), **made),  # type: ignore[arg-type]
+        null=pure_number("R_norm of nine gradients", float(row["gradient_control"]), **made),  # type: ignore[arg-type]
+        effect=effect,
+        interval=windows.interval,
         decision=decision,
-        because=reason,
+        because=because,
+        outcome=outcome,
+        strength=strength,
+        p=windows.p,
+    )
+
+
+def _outcome(
+    windows: _Windows, effect: float, lowest: int, degree: int, images: int
+) -> tuple[Outcome, Strength, str]:
+    """Outcome, strength, and why it abstains."""
+    if windows.p <= LEVEL and effect >= THRESHOLDS[0]:
+        return "fails", strength_of(effect, THRESHOLDS), ""
+    if isinstance(windows.interval, Unavailable):
+        return "abstains", "", windows.interval.reason
+    high = float(windows.interval.high)
+    if high < _LIMIT and lowest < degree:
+        reason = f"{images} images are too few for degree {degree}: finer rotation is not seen"
+        return "abstains", "", reason
+    if high < _LIMIT:
+        return "holds", "", ""
+    reason = (
+        f"a share of {_LIMIT:g} cannot be excluded. This run could have seen a share of "
+        f"{windows.detectable:.2g} above that of gradients; more images narrow it"
+    )
+    return "abstains", "", reason
+
+
+def _in_words(windows: _Windows, effect: float, row: pd.Series, used: pd.DataFrame) -> str:
+    bounds = (
+        ""
+        if isinstance(windows.interval, Unavailable)
+        else f" [{float(windows.interval.low):+.3f}, {float(windows.interval.high):+.3f}]"
+    )
+    found = int((used.get("p_adjusted", pd.Series(dtype=float)) <= LEVEL).sum())
+    return (
+        f"rotation is largest after step {int(row['step'])} (log snr {row['log_snr']:.2g}): "
+        f"{row['normalised']:.3f} of the energy of the score beyond its isotropic part (R_norm), "
+        f"where gradients on the same states read {row['gradient_control'] + 0.0:.3f}, a "
+        f"difference of {effect:+.3f}{bounds}, p {windows.p:.2g} by the largest of {len(used)} "
+        f"windows; {found} of them rotate by themselves (5 % level, adjusted); "
+        f"{int(row['rank'])} coordinates, fields of degree {int(used['degree'].min())}"
     )

@@ -5,6 +5,10 @@ Px]$ is the score of the law of $Px$. So the learned score is projected, and wha
 what is wrong with its gradient part, are properties of the model. Noise is isotropic, so that the
 principal axes of the images are those of the states at every time.
 
+Near the noise the score is $-x$, for any model: a share of the whole energy would be small there
+whatever the model does. So the constant and the isotropic part, a gradient $c - \lambda(x-\bar x)$,
+are fitted and taken off, and shares are of the energy beyond it.
+
 States of several steps may be read together, where images are few: with $p_t$ at the times of a
 window, $\sum_t p_t\nabla\log p_t / \sum_t p_t = \nabla\log\sum_t p_t$ is a gradient too.
 """
@@ -12,53 +16,64 @@ window, $\sum_t p_t\nabla\log p_t / \sum_t p_t = \nabla\log\sum_t p_t$ is a grad
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence.joint_intervals import mean_interval
-from flowscope.flows.hodge import PLANTED, ControlledRotation, Rotation, controlled_rotation
+from flowscope.flows.hodge import (
+    PLANTED,
+    RotationReading,
+    Settings,
+    rotation_presence,
+    rotation_reading,
+    stored_readings,
+)
 from flowscope.flows.sampling.variance_preserving import log_snr
 from flowscope.flows.score import score_consistency
 from flowscope.instruments.image.config import ImageConfig
 from flowscope.instruments.image.models import ImageModel
 from flowscope.instruments.image.parity.paths import PathRuns, rotation_windows
+from flowscope.instruments.image.rotation import LEAST_LOG_SNR
 from flowscope.instruments.image.runs import paths_of
 from flowscope.instruments.image.sampling import track_times
 from flowscope.instruments.image.subject import ImageBench
 from flowscope.lab.claim import Abstention
-from flowscope.records import Interval, Unavailable
 from flowscope.workers import one_thread
 
-__all__ = ["rotation", "rotation_table"]
+__all__ = ["rotation", "rotation_tables"]
+
+_POWERED = 0.84  # standard errors beyond the critical value at which 80 % are found
 
 
 def rotation(bench: ImageBench) -> None:
     """Measure how much of the learned score turns, in windows of steps."""
     config = bench.config
     counter = bench.counter("rotation", len(rotation_windows(config)))
-    table = rotation_table(paths_of(bench), bench.subject.model, config, counter.advance)
+    table, arrays = rotation_tables(paths_of(bench), bench.subject.model, config, counter.advance)
     counter.finish()
     if not len(table):
         raise Abstention("the measurement is switched off")
     bench.put("rotation", table)
+    if arrays:
+        bench.put_arrays("rotation", arrays)
 
 
-def rotation_table(
+def rotation_tables(
     paths: PathRuns,
     model: ImageModel,
     config: ImageConfig,
     advance: Callable[[int], None],
-) -> pd.DataFrame:
-    """Rotation and gradient-part error in each window; interval of the mean share."""
+) -> tuple[pd.DataFrame, dict[str, NDArray[Any]]]:
+    """Rotation and gradient-part error in each window, and the arrays that the judge reads."""
     times = track_times(model, config.steps)
     rows: list[dict[str, Any]] = []
-    ok: list[Rotation] = []
+    readings: dict[int, RotationReading] = {}
     for window in rotation_windows(config):
         inside = slice(window[0] - 1, window[-1])
         y, s = (
@@ -68,73 +83,96 @@ def rotation_table(
         images = paths.points.shape[2]
         groups = torch.arange(images).repeat(len(y) // images)
         with one_thread():  # many small products, which threads only wait on each other for
-            row, found = _read(y, s, groups, config)
+            row, reading = _read(y, s, groups, config)
         step = window[len(window) // 2]
         time = times[step]
         here = {"step": step, "time": time, "log_snr": log_snr(model.levels[time])}
         rows.append({**here, "first": window[0], "last": window[-1], **row})
-        if found is not None and found.status == "ok":
-            ok.append(found)
+        if reading is not None:
+            readings[step] = reading
         advance(1)
-    interval = mean_interval(ok, "images") if ok else Unavailable("no time could be measured")
-    return pd.DataFrame(rows).assign(**_mean_columns(interval))
+    table = pd.DataFrame(rows)
+    if not readings:
+        return table, {}
+    table["p_adjusted"] = table["step"].map(_adjusted(table, readings)).astype(float)
+    arrays = {"step": np.array(list(readings)), **stored_readings(list(readings.values()))}
+    return table, arrays
 
 
-def _mean_columns(interval: Interval | Unavailable) -> dict[str, float | str]:
-    """Interval of the mean share over times, or in ``mean_method`` why there is none."""
-    names = ("mean_low", "mean_high", "mean_level")
-    if isinstance(interval, Unavailable):
-        return {**dict.fromkeys(names, math.nan), "mean_method": interval.reason}
-    ends = (float(interval.low), float(interval.high), interval.level)
-    return {**dict(zip(names, ends, strict=True)), "mean_method": interval.method}
+def _adjusted(table: pd.DataFrame, readings: Mapping[int, RotationReading]) -> dict[int, float]:
+    """The p value of each window that is judged, adjusted for their number."""
+    snr = dict(zip(table["step"], table["log_snr"], strict=True))
+    judged = [step for step in readings if snr[step] >= LEAST_LOG_SNR]
+    if not judged:
+        return {}
+    there = rotation_presence([readings[step] for step in judged])
+    return {judged[k]: p for k, p in zip(there.used, there.layer_p, strict=True)}
 
 
 def _read(
     y: Tensor, s: Tensor, groups: Tensor, config: ImageConfig
-) -> tuple[dict[str, Any], Rotation | None]:
+) -> tuple[dict[str, Any], RotationReading | None]:
     sizes = {"rank": y.shape[1], "points": len(y), "images": int(groups.max()) + 1}
     try:
-        read = controlled_rotation(
+        beyond, plain = _beyond_isotropic(y, s)
+        reading = rotation_reading(
             y,
-            s,
+            beyond,
             groups=groups,
-            diffusion=1.0,
-            degree=config.rotation_degree,
-            draws=config.resamples,
             seed=config.seed,
+            degree=config.rotation_degree,
+            settings=Settings(splits=4, draws=config.resamples),
         )
-        error = _gradient_error(y, s, groups, read.found.total, config)
+        total = plain + max(reading.represented.value * reading.energy, 0.0)
+        error = _gradient_error(y, s, groups, total, config)
     except InvalidInputError as problem:
         empty = dict.fromkeys(_NUMBERS, math.nan)
-        told = {"interval_method": "", "status": "abstained", "because": str(problem)}
-        return {**empty, **sizes, **told}, None
-    return {**_row(read), **error, **sizes}, read.found
+        words = {"interval_method": "", "status": "abstained", "because": str(problem)}
+        return {**empty, **sizes, **words}, None
+    return {**_row(reading, total), **error, **sizes}, reading
 
 
-_NUMBERS = ("normalised", "low", "high", "energy", "energy_low", "energy_high", "total", "p_value",
-            "linear", "gradient_control", "planted_control", "planted_share", "degree",
+def _beyond_isotropic(y: Tensor, s: Tensor) -> tuple[Tensor, float]:
+    """The score without its constant and isotropic part, and the energy of that part."""
+    centred, mean = y - y.mean(0), s.mean(0)
+    slope = (s * centred).sum() / centred.square().sum().clamp_min(1e-300)
+    part = mean + slope * centred
+    beyond = s - part
+    rounding = 1e-12 * float(s.square().sum(1).mean())
+    if float(beyond.square().sum(1).mean()) <= rounding:
+        raise InvalidInputError(
+            "the score is a constant and a multiple of the state: nothing is left that could turn."
+        )
+    return beyond, float(part.square().sum(1).mean())
+
+
+_NUMBERS = ("normalised", "low", "high", "energy", "total", "beyond", "represented", "p_value",
+            "gradient_control", "planted_control", "planted_share", "detectable", "degree",
             "gradient_error", "gradient_error_low", "gradient_error_high")  # fmt: skip
 
 
-def _row(read: ControlledRotation) -> dict[str, Any]:
-    found = read.found
+def _row(reading: RotationReading, total: float) -> dict[str, Any]:
+    share = reading.normalised
+    signal = reading.represented.value * reading.energy
+    spread = float(reading.null.std())
+    reach = float(torch.quantile(reading.null, 0.95)) + _POWERED * spread
     return {
-        "normalised": found.normalised,
-        "low": found.interval.low,
-        "high": found.interval.high,
-        "interval_method": found.interval.method,
-        "energy": found.energy,
-        "energy_low": found.energy_interval.low,
-        "energy_high": found.energy_interval.high,
-        "total": found.total,
-        "p_value": found.p_value,
-        "linear": read.linear,
-        "gradient_control": read.gradient,
-        "planted_control": read.planted,
+        "normalised": share.value,
+        "low": share.low,
+        "high": share.high,
+        "interval_method": f"t over {reading.blocks} blocks of images",
+        "energy": reading.rotation.value * reading.energy,
+        "total": total,
+        "beyond": signal / total if total > 0 else math.nan,
+        "represented": reading.represented.value,
+        "p_value": rotation_presence([reading]).p,
+        "gradient_control": reading.control,
+        "planted_control": reading.planted,
         "planted_share": PLANTED,
-        "degree": found.degree,
-        "status": found.status,
-        "because": found.because,
+        "detectable": reading.margin - reading.control + reach,
+        "degree": reading.degree,
+        "status": "ok",
+        "because": "",
     }
 
 

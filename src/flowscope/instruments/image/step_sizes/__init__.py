@@ -10,9 +10,12 @@ __all__ = ["DECIDING", "ORDER", "STAGE", "TABLES"]
 ORDER = Claim(
     name="I2",
     title="First order",
-    says="twice the steps halve the sampling error",
-    asks="Does the sampling error fall in proportion to the number of steps (first order)?",
+    says="the sampling error is in its first-order range: twice the steps halve it",
+    asks="Are these numbers of steps large enough that the sampling error falls in proportion to "
+    "them? This tells of the steps, not of the model: any smooth score gets there.",
     unit="images",
+    gate=True,
+    gate_words=("in the first-order range", "not in the first-order range"),
 )
 
 
@@ -43,7 +46,7 @@ TABLES = {
             Column("standard_error", "standard error of the difference"),
             Column("low", ENDS["low"].format("difference")),
             Column("high", ENDS["high"].format("difference")),
-            Column("resolved", "whether the difference exceeds twice its standard error"),
+            Column("resolved", "whether the interval of the difference excludes 0"),
             IMAGES,
         ),
     ),

@@ -61,8 +61,9 @@ class _Reading:
             says="histograms of the probability flow and of the SDE agree over time",
             measured=measured,
             agrees=agrees,
-            rule="no when their total variation is beyond that of the SDE with itself, one p value "
-            "over all times; yes when it is not and intervals exclude .1",
+            rule="no when the two differ by more than .02 beyond their step errors (the change "
+            "when the steps are doubled) at some time, yes when that is excluded at every time; "
+            "the interval covers all times together",
             by_chance=chance_of(),
         )
 
@@ -116,7 +117,8 @@ class _Reading:
             "near first order",
             measured=self._slopes(),
             agrees=agrees,
-            rule="yes when every resolved interval lies within .25 of −1, no when one lies outside",
+            rule="yes when both samplers are resolved and both intervals lie within .25 of −1, no "
+            "when one lies outside; a statement about the numbers of steps, not about the model",
             by_chance=chance_of(len(read)),
         )
 
@@ -167,7 +169,8 @@ class _Reading:
         says = "R = .031 [.010, .054] over 20 times: low"
         rule = (
             "R is not compared, because it depends on the space and its coordinates; yes when less "
-            "than .05 of the score's energy turns, no when more does"
+            "than .05 of the score's energy beyond its isotropic part turns in every window of log "
+            "snr −3 or more, no when more turns in one than in gradients on the same states"
         )
         table = self._table("rotation")
         read = table[table["status"] == "ok"] if len(table) else table
