@@ -37,9 +37,7 @@ def test_scaled_logits_have_the_keys_that_were_asked_for(seed, size, share):
     z = scores(seed, size=size)
     wanted = torch.full((3,), 1 + share * 22.9, dtype=torch.float64)
     scale = matching_scale(z, wanted)
-    torch.testing.assert_close(
-        effective_keys(z * scale[:, None, None]), wanted, rtol=2e-3, atol=0
-    )
+    torch.testing.assert_close(effective_keys(z * scale[:, None, None]), wanted, rtol=2e-3, atol=0)
 
 
 @given(st.integers(0, 40), st.floats(0.2, 5))

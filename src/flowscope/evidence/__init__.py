@@ -5,6 +5,7 @@ from flowscope.evidence.bootstrap import (
     percentile_interval,
     resampled_counts,
 )
+from flowscope.evidence.crossed import crossed_mean
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect
 from flowscope.evidence.layer_shifts import (
     FEWEST_LAYERS,
@@ -21,6 +22,7 @@ __all__ = [
     "MINIMUM_UNITS",
     "Counts",
     "Simultaneous",
+    "crossed_mean",
     "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",

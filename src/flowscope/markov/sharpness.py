@@ -11,6 +11,8 @@ chains of equal effective keys are equally sharp; what else differs between them
 the size of their logits.
 """
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -19,7 +21,8 @@ from flowscope.errors import InvalidInputError
 
 __all__ = ["effective_keys", "keys_permuted", "matching_scale"]
 
-_TOLERANCE = 1e-3  # of log keys; log σ of a random chain moves by about as much
+_TOLERANCE = 1e-3  # of log keys, or of what they lack to uniform; log σ moves by about as much
+_ROUNDING = 4e-6  # of log keys in float32
 _STEPS = 60
 _LARGEST = 1e6  # scales beyond are refused: the logits of a head differ by rounding only
 
@@ -69,7 +72,7 @@ def matching_scale(
     Notes
     -----
     Newton's method in the logarithm of the factor, inside a bracket that is halved where a step
-    leaves it. Ends within 0.1 % of the wanted keys.
+    leaves it. Ends within 0.1 % of the wanted keys, for flat rows of what they lack to uniform.
 
     Examples
     --------
@@ -81,8 +84,11 @@ def matching_scale(
     n = logits.shape[-1]
     z = logits.reshape(-1, n, n)
     wanted = keys.reshape(-1).to(z).clamp_min(0.0).log()
-    log_scale = _first_guess(z, wanted)
-    low, high = (torch.full_like(wanted, s * torch.log(torch.tensor(_LARGEST))) for s in (-1, 1))
+    size = (~z.isneginf()).sum(-1).to(z)
+    room = size.log().mean(-1) - wanted
+    bound = (_TOLERANCE * room.clamp_max(1.0)).clamp_min(_ROUNDING)
+    log_scale = _first_guess(z, room, size)
+    low, high = (torch.full_like(wanted, sign * math.log(_LARGEST)) for sign in (-1, 1))
     result = torch.full_like(wanted, torch.nan)
     left = torch.arange(len(z), device=z.device)[wanted.isfinite() & log_scale.isfinite()]
     for _ in range(_STEPS):
@@ -91,7 +97,7 @@ def matching_scale(
         at = log_scale[left]
         found, slope = _keys_and_slope(z[left] * at.exp()[:, None, None])
         gap = found.log() - wanted[left]
-        settled = gap.abs() <= _TOLERANCE
+        settled = gap.abs() <= bound[left]
         result[left[settled]] = at[settled].exp()
         low[left] = torch.where(gap > 0, at, low[left])
         high[left] = torch.where(gap < 0, at, high[left])
@@ -102,16 +108,14 @@ def matching_scale(
     return result.reshape(logits.shape[:-2])
 
 
-def _first_guess(z: Tensor, wanted: Tensor) -> Tensor:
+def _first_guess(z: Tensor, room: Tensor, size: Tensor) -> Tensor:
     """Logarithm of the scale if every row were Gaussian: H = log n − β² Var / 2."""
     known = ~z.isneginf()
-    size = known.sum(-1)
     seen = z.masked_fill(~known, 0.0)
     mean = seen.sum(-1, keepdim=True) / size[..., None]
     variance = ((seen - mean).masked_fill(~known, 0.0).square().sum(-1) / size).mean(-1)
-    room = (size.to(z).log().mean(-1) - wanted).clamp_min(1e-3)
-    guess = (2 * room / variance.clamp_min(torch.finfo(z.dtype).tiny)).log() / 2
-    limit = torch.log(torch.tensor(_LARGEST)).item()
+    guess = (2 * room.clamp_min(1e-6) / variance.clamp_min(torch.finfo(z.dtype).tiny)).log() / 2
+    limit = math.log(_LARGEST)
     return torch.where(variance > 0, guess.clamp(-limit, limit), torch.nan)
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from flowscope.instruments.heads.geometry import DIRECTED, TRAINED
+from flowscope.instruments.heads.geometry import ONE_WAY, SHARPNESS
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
     Agreement,
@@ -279,14 +279,14 @@ class _Reading:
 
     def training(self) -> Statement:
         told = self._judged(
-            TRAINED, "added: training and entropy production",
+            SHARPNESS, "added: training and entropy production",
             "trained heads are further from equilibrium than random weights",
         )  # fmt: skip
         return replace(told, measured=told.measured + self._without_scale())
 
     def directions(self) -> Statement:
         return self._judged(
-            DIRECTED, "added: the two directions",
+            ONE_WAY, "added: the two directions",
             "heads are further from equilibrium than rows as peaked that do not agree",
         )  # fmt: skip
 
