@@ -5,7 +5,6 @@ from flowscope.evidence.bootstrap import (
     percentile_interval,
     resampled_counts,
 )
-from flowscope.evidence.crossed import crossed_mean
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect
 from flowscope.evidence.layer_shifts import (
     FEWEST_LAYERS,
@@ -14,6 +13,7 @@ from flowscope.evidence.layer_shifts import (
 from flowscope.evidence.maximal_t import Simultaneous, simultaneous
 from flowscope.evidence.means import mean_over_prompts
 from flowscope.evidence.medians import median_over_prompts
+from flowscope.evidence.random_draws import distance_from_draws
 from flowscope.evidence.two_samples import simultaneous_difference
 from flowscope.evidence.verdicts import not_measured
 
@@ -22,7 +22,7 @@ __all__ = [
     "MINIMUM_UNITS",
     "Counts",
     "Simultaneous",
-    "crossed_mean",
+    "distance_from_draws",
     "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",

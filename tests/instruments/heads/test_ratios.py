@@ -22,7 +22,16 @@ OPTIONS = {"level": 0.05, "chain": "unmasked", "seed": 0}
 
 
 def drawn(
-    seed=0, *, prompts=16, heads=24, references=3, effect=0.0, tokens=128, size=1.0, twins=0.0
+    seed=0,
+    *,
+    prompts=16,
+    heads=24,
+    references=3,
+    effect=0.0,
+    tokens=128,
+    size=1.0,
+    twins=0.0,
+    text=0.0,
 ):
     """Entropy production of a model and of both references, lognormal over prompts and heads."""
     rng = np.random.default_rng(seed)
@@ -36,6 +45,7 @@ def drawn(
         "model": level * np.exp(effect) * noise(prompts, heads),
         "keys_permuted": level * noise(references, prompts, heads),
         "as_sharp": level * shift * noise(references, prompts, heads),
+        "as_sharp_permuted": level * np.exp(-text) * shift * noise(references, prompts, heads),
         "random_weights": 0.01 * level * noise(prompts, heads),
         "effective_keys": 5 + rng.random((prompts, heads)),
         "tokens": np.full(prompts, tokens),
@@ -122,7 +132,7 @@ def test_one_head_is_enough():
 def test_heads_and_prompts_without_a_number_are_left_out():
     arrays = drawn(effect=0.8)
     whole = both(arrays)
-    for name in ("model", "keys_permuted", "as_sharp"):
+    for name in ("model", "keys_permuted", "as_sharp", "as_sharp_permuted"):
         arrays[name][..., :3] = np.nan
     arrays["model"][4] = np.nan
     for verdict, before in zip(both(arrays), whole, strict=True):
@@ -155,6 +165,18 @@ def test_an_undecided_run_says_what_it_could_have_seen():
         assert "could have seen an effect of" in verdict.because
 
 
+def test_what_the_text_alone_gives_is_taken_off():
+    arrays = drawn(4, effect=-0.3, text=-0.3)
+    with_twins = judge_one_way(arrays, table_of(arrays), **OPTIONS)
+    assert with_twins.outcome == "abstains"
+    assert abs(float(with_twins.effect)) < 0.1
+    assert "random twins as sharp read -0.3" in with_twins.because
+    del arrays["as_sharp_permuted"]
+    plain = judge_one_way(arrays, table_of(arrays), **OPTIONS)
+    assert plain.outcome == "fails"
+    assert "there is no random twin to compare with" in plain.because
+
+
 def test_plain_random_weights_are_printed_and_not_judged():
     arrays = drawn(2)
     sharp = judge_sharpness(arrays, **OPTIONS)
@@ -178,7 +200,15 @@ def test_silent_heads_are_counted_by_the_length_of_the_text():
 
 def test_padding_noise_does_not_make_a_prompt_another():
     keys = np.array([[3.0, 2.0], [3.0 + 1e-5, 2.0], [3.1, 2.0]])
-    assert distinct_prompts(keys).tolist() == [0, 2]
+    assert distinct_prompts(keys / 7, keys).tolist() == [0, 2]
+
+
+def test_prompts_with_flat_attention_are_not_taken_for_copies():
+    """Found on random weights: effective keys of 127.8 of 128 differ by less than rounding."""
+    keys = np.full((3, 4), 127.8)
+    production = np.random.default_rng(0).uniform(0.9, 1.1, size=(3, 4)) * 1e-3
+    assert distinct_prompts(production, keys).tolist() == [0, 1, 2]
+    assert distinct_prompts(0 * production, keys).tolist() == [0]
 
 
 def test_heads_that_differ_are_found_together():

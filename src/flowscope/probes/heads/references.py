@@ -74,8 +74,9 @@ def _order(piece: ChainPiece, number: int) -> Tensor:
 class MatchedProbe(ChainProbe):
     """Entropy production of every head with its logits scaled to given effective keys.
 
-    `arrays` has ``matched_prompt``, ``matched_tokens``, and ``matched_production`` and
-    ``matched_scale`` (the factor on the logits) of shape ``[prompts, layers, heads]``, NaN where no
+    `arrays` has ``matched_prompt``, ``matched_tokens``, and ``matched_production``,
+    ``matched_scale`` (the factor on the logits) and ``matched_permuted`` (the entropy production
+    with the keys of the scaled head permuted) of shape ``[prompts, layers, heads]``, NaN where no
     factor gives so many keys.
 
     Parameters
@@ -86,6 +87,8 @@ class MatchedProbe(ChainProbe):
         Effective keys by prompt, ``[layers, heads]`` each.
     chain, damping
         As for `ChainProbe`.
+    permutation
+        Number of the permutation of keys; None permutes none.
     """
 
     prefix = "matched"
@@ -97,26 +100,36 @@ class MatchedProbe(ChainProbe):
         keys: Mapping[int, NDArray[np.float64]],
         chain: ChainKind = "unmasked",
         damping: float = 0.01,
+        permutation: int | None = None,
     ) -> None:
         super().__init__(layers, chain=chain, damping=damping)
-        self._wanted = keys
+        self._wanted, self._permutation = keys, permutation
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the numbers."""
-        return ("production", "scale")
+        return ("production", "scale", "permuted")
 
     def _quantities(self, pieces: list[ChainPiece], logits: Tensor) -> NDArray[np.float64]:
         wanted = np.concatenate([self._keys_of(piece) for piece in pieces])
         scale = matching_scale(logits, torch.as_tensor(wanted, device=logits.device))
         reached = scale.isfinite()
-        values = np.full((2, len(logits)), np.nan)
+        values = np.full((3, len(logits)), np.nan)
         values[1] = scale.double().cpu().numpy()
         if bool(reached.any()):
+            rows = reached.cpu().numpy()
             scaled = logits[reached] * scale[reached, None, None]
-            production = chain_production(scaled, self._jump)
-            values[0, reached.cpu().numpy()] = production.double().cpu().numpy()
+            values[0, rows] = chain_production(scaled, self._jump).double().cpu().numpy()
+            if self._permutation is not None and bool(scaled.isfinite().all()):
+                other = self._moved(pieces, logits)[reached] * scale[reached, None, None]
+                values[2, rows] = chain_production(other).double().cpu().numpy()
         return values
+
+    def _moved(self, pieces: list[ChainPiece], logits: Tensor) -> Tensor:
+        number = self._permutation or 0
+        return torch.cat(
+            [keys_permuted(p.logits, _order(p, number).to(logits.device)) for p in pieces]
+        )
 
     def _keys_of(self, piece: ChainPiece) -> NDArray[np.float64]:
         """Wanted keys of the heads of a piece; NaN where the other model has no such head."""

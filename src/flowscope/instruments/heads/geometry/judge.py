@@ -8,12 +8,15 @@ more: neither zero nor random weights as they are can be a null. Two nulls are a
 * **M2, keys permuted.** The same logits with the keys of a prompt permuted, all rows alike, each
   token's weight on itself kept. Where $i$ looks then has nothing to do with where $j$ looks.
   Above this null looks are less mutual than chance, below it they are more mutual. It does not
-  see whether a head drives its walk round: a directed ring is hardly above it.
+  see whether a head drives its walk round: a directed ring is hardly above it. A text that repeats
+  tokens puts even random attention a little below its permuted keys, so that the same number of
+  the twins of M1 is taken off.
 
 The effect is the median over heads of $\log(\sigma / \sigma_{\rm null})$ on each prompt, the mean
-over prompts and over references. M1 has the spread of its twins in the interval. Where the permuted
-chain of half of the heads cannot be told from its reversal within the text, the attention is too
-flat to have a direction, and the claim could not have failed.
+over prompts and over references. The spread of single twins is in the interval, because with random
+weights the model would be one more of them. Where the permuted chain of half of the heads cannot be
+told from its reversal within the text, attention is too flat to have a direction, and the claim
+could not have failed.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from numpy.typing import NDArray
 
 from flowscope.evidence import (
     MINIMUM_UNITS,
-    crossed_mean,
+    distance_from_draws,
     judged_effect,
     mean_over_prompts,
     not_measured,
@@ -42,6 +45,7 @@ from flowscope.instruments.heads.geometry.ratios import (
     log_ratios,
     prompt_effects,
     silent_share,
+    twin_effects,
 )
 from flowscope.lab.claim import Abstention
 from flowscope.lab.view import Records
@@ -129,7 +133,7 @@ def judge_sharpness(
     """
     if missing:
         return not_measured(SHARPNESS, missing)
-    distinct = distinct_prompts(arrays["effective_keys"])
+    distinct = distinct_prompts(arrays["model"], arrays["effective_keys"])
     model, twins = arrays["model"][distinct], arrays["as_sharp"][:, distinct]
     effects = prompt_effects(log_ratios(model, twins))
     if not np.isfinite(effects).any():
@@ -139,7 +143,7 @@ def judge_sharpness(
             "same for every key, or no head of it has a number",
         )
     effects = effects[np.isfinite(effects).any(1)]
-    value, interval = crossed_mean(effects, seed=seed)
+    value, interval = distance_from_draws(effects, seed=seed)
     units = int(np.isfinite(effects).all(0).sum())
     null = arrays.get("keys_permuted", arrays["as_sharp"])[:, distinct]
     return judged_effect(
@@ -168,7 +172,8 @@ def judge_one_way(
     ----------
     arrays
         ``model`` (prompts, heads), ``keys_permuted`` (permutations, prompts, heads),
-        ``effective_keys`` and ``tokens``.
+        ``effective_keys``, ``tokens``, and where there are twins ``as_sharp`` and
+        ``as_sharp_permuted`` (twins, prompts, heads).
     heads
         Table ``geometry``, for the number of heads that differ from their permuted keys.
     missing
@@ -178,26 +183,40 @@ def judge_one_way(
     """
     if missing:
         return not_measured(ONE_WAY, missing)
-    distinct = distinct_prompts(arrays["effective_keys"])
+    distinct = distinct_prompts(arrays["model"], arrays["effective_keys"])
     model, permuted = arrays["model"][distinct], arrays["keys_permuted"][:, distinct]
     effects = prompt_effects(log_ratios(model, permuted))
-    by_prompt = effects[:, np.isfinite(effects).all(0)].mean(0)
-    if not len(by_prompt):
+    if not np.isfinite(effects).any():
         return not_measured(ONE_WAY, "no head has a number with its keys permuted")
-    counts = resampled_counts(len(by_prompt), resamples=_RESAMPLES, seed=seed)
-    column = by_prompt[:, None]
-    point, interval = mean_over_prompts(column, np.ones_like(column), counts)
-    value, units, tokens = float(point[0]), len(by_prompt), arrays["tokens"][distinct]
-    reach = single(interval)
+    plain = effects[np.isfinite(effects).any(1)].mean(0)
+    control = twin_effects(arrays)[:, distinct] if "as_sharp_permuted" in arrays else None
+    if control is None or not np.isfinite(control).any():
+        control = None
+        value, interval = _mean(plain, seed)
+        units = int(np.isfinite(plain).sum())
+    else:
+        control = control[np.isfinite(control).any(1)]
+        value, interval = distance_from_draws(plain - control, seed=seed)
+        units = int(np.isfinite(plain - control).all(0).sum())
+    tokens = arrays["tokens"][distinct]
     return judged_effect(
         claim=ONE_WAY,
-        **_numbers(value, reach, units, seed, "σ with keys permuted"),
+        **_numbers(value, interval, units, seed, "σ with keys permuted"),
         thresholds=ONE_WAY_THRESHOLDS,
-        because=_one_way_in_words(model, permuted, heads, (value, reach), chain),
+        because=_one_way_in_words(model, permuted, heads, (plain, control), (value, interval))
+        + f" ({chain} chain)",
         units=units,
         unit=_UNIT,
         guard=(_short(tokens) or _guard(permuted, tokens, level)) if units >= MINIMUM_UNITS else "",
     )
+
+
+def _mean(by_prompt: NDArray[np.float64], seed: int) -> tuple[float, Interval | Unavailable]:
+    """Mean over prompts with its interval."""
+    column = by_prompt[np.isfinite(by_prompt), None]
+    counts = resampled_counts(len(column), resamples=_RESAMPLES, seed=seed)
+    point, interval = mean_over_prompts(column, np.ones_like(column), counts)
+    return float(point[0]), single(interval)
 
 
 def _numbers(
@@ -262,9 +281,16 @@ def _one_way_in_words(
     model: NDArray[np.float64],
     permuted: NDArray[np.float64],
     heads: pd.DataFrame,
+    effects: tuple[NDArray[np.float64], NDArray[np.float64] | None],
     number: tuple[float, Interval | Unavailable],
-    chain: str,
 ) -> str:
+    plain, control = effects
+    beside = "; there is no random twin to compare with"
+    if control is not None:
+        beside = (
+            f", where {len(control)} random twins as sharp read {np.nanmean(control):+.3f} on the "
+            f"same text: {_ratio_in_words(*number, 'a difference')}"
+        )
     together = ""
     if {"log_ratio_permuted_joint_low", "log_ratio_permuted_joint_high"} <= set(heads):
         above = int((heads["log_ratio_permuted_joint_low"] > 0).sum())
@@ -274,18 +300,19 @@ def _one_way_in_words(
             f"{below} look back more than chance"
         )
     return (
-        f"the walk along attention produces {_middle(model):.3g} nats per step on the {chain} "
-        f"chain (median over heads) and {_middle(permuted):.3g} with the keys permuted "
-        f"({len(permuted)} times): {_ratio_in_words(*number)}{together}"
-        f"{_could_see(*number, ONE_WAY_THRESHOLDS)}"
+        f"the walk along attention produces {_middle(model):.3g} nats per step (median over heads) "
+        f"and {_middle(permuted):.3g} with the keys permuted ({len(permuted)} times), a log ratio "
+        f"of {np.nanmean(plain):+.3f}{beside}{together}{_could_see(*number, ONE_WAY_THRESHOLDS)}"
     )
 
 
-def _ratio_in_words(value: float, interval: Interval | Unavailable) -> str:
+def _ratio_in_words(
+    value: float, interval: Interval | Unavailable, name: str = "a log ratio"
+) -> str:
     if isinstance(interval, Unavailable):
-        return f"a log ratio of {value:+.3f}"
+        return f"{name} of {value:+.3f}"
     low, high = ends(interval)
-    return f"a log ratio of {value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    return f"{name} of {value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def _could_see(

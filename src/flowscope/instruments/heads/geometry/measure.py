@@ -117,6 +117,7 @@ def _twins(bench: HeadsBench, reading: HeadReading) -> list[HeadReading] | Unava
                 keys,
                 walk=config.chain,
                 damping=config.damping,
+                permutation=number,
                 advance=counter.advance,
             )
         )

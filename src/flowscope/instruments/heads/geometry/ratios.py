@@ -10,7 +10,8 @@ the logarithm of a mean over references has not.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -23,6 +24,7 @@ __all__ = [
     "log_ratios",
     "prompt_effects",
     "silent_share",
+    "twin_effects",
 ]
 
 Reference = Literal["random weights", "random weights, as sharp", "keys permuted"]
@@ -58,6 +60,24 @@ def prompt_effects(ratios: References) -> Float[NDArray[np.float64], "references
     return effects
 
 
+def twin_effects(
+    arrays: Mapping[str, NDArray[Any]],
+) -> Float[NDArray[np.float64], "twins prompts"]:
+    """Effect of permuting keys in random twins as sharp: what the text alone gives.
+
+    A text repeats tokens, and attention of random weights treats equal tokens alike. Permuted keys
+    do not, so that even random attention is a little below its permuted keys.
+
+    Parameters
+    ----------
+    arrays
+        ``as_sharp`` and ``as_sharp_permuted``, ``[twins, prompts, heads]`` each.
+    """
+    own, other = (np.asarray(arrays[name]) for name in ("as_sharp", "as_sharp_permuted"))
+    parts = [prompt_effects(log_ratios(a, b[None])) for a, b in zip(own, other, strict=True)]
+    return np.concatenate(parts)
+
+
 def silent_share(references: References, tokens: NDArray[np.integer], level: float) -> float:
     r"""Share of heads whose reference cannot be told from its reversal within the text.
 
@@ -87,17 +107,29 @@ def silent_share(references: References, tokens: NDArray[np.integer], level: flo
     return float(np.mean(means < -math.log(level)))
 
 
-def distinct_prompts(keys: Values) -> NDArray[np.int64]:
-    """Numbers of the prompts that equal no earlier one, by the effective keys of their heads.
+def distinct_prompts(production: Values, keys: Values) -> NDArray[np.int64]:
+    """Numbers of the prompts that equal no earlier one, by two numbers of every head.
+
+    Parameters
+    ----------
+    production, keys
+        Entropy production and effective keys. Flat attention has nearly the same effective keys on
+        every prompt, a reversible chain has the same entropy production.
 
     Examples
     --------
-    >>> distinct_prompts(np.array([[3.0, 2.0], [3.0, 2.0], [4.0, 2.0]]))
+    >>> keys = np.array([[3.0, 2.0], [3.0, 2.0], [4.0, 2.0]])
+    >>> distinct_prompts(0.1 * keys, keys)
     array([0, 2])
     """
     first: list[int] = []
-    for number, row in enumerate(keys):
-        same = (np.allclose(row, keys[k], rtol=_SAME, atol=0, equal_nan=True) for k in first)
-        if not any(same):
+    for number in range(len(keys)):
+        if not any(_same(production, keys, number, earlier) for earlier in first):
             first.append(number)
     return np.array(first, np.int64)
+
+
+def _same(production: Values, keys: Values, one: int, other: int) -> bool:
+    return np.allclose(keys[one], keys[other], rtol=_SAME, atol=0, equal_nan=True) and np.allclose(
+        production[one], production[other], rtol=_SAME, atol=FLOOR * _SAME, equal_nan=True
+    )

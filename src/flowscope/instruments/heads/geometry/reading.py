@@ -107,6 +107,7 @@ def read_matched(
     *,
     walk: ChainKind,
     damping: float,
+    permutation: int = 0,
     advance: Advance = lambda prompts: None,
 ) -> HeadReading:
     """Read a model whose heads are scaled to the effective keys of another (`MatchedProbe`).
@@ -119,8 +120,13 @@ def read_matched(
         Effective keys by prompt, ``[layers, heads]`` each.
     walk, damping, advance
         As for `read_heads`.
+    permutation
+        Number of the permutation of keys, for the unmasked chain.
     """
-    probe = _Chains(lambda n: MatchedProbe(n, keys=keys, chain=walk, damping=damping))
+    moved = permutation if walk == "unmasked" else None
+    probe = _Chains(
+        lambda n: MatchedProbe(n, keys=keys, chain=walk, damping=damping, permutation=moved)
+    )
     return _joined(_passed(model, batches, {"matched": probe}, {}, advance)["matched"])
 
 

@@ -9,7 +9,12 @@ from torch import Tensor
 
 from flowscope.evidence import Counts, mean_over_prompts, simultaneous
 from flowscope.evidence.intervals import bounds_of
-from flowscope.instruments.heads.geometry.ratios import Reference, distinct_prompts, log_ratios
+from flowscope.instruments.heads.geometry.ratios import (
+    Reference,
+    distinct_prompts,
+    log_ratios,
+    twin_effects,
+)
 from flowscope.instruments.heads.geometry.reading import HeadReading
 from flowscope.markov import QUANTITIES, judged, steps_to_tell
 from flowscope.markov.regimes import UNDECIDED
@@ -165,7 +170,7 @@ def with_ratios(
     """
     columns: dict[str, NDArray[np.float64]] = {}
     blank = np.full(len(table), np.nan)
-    distinct = distinct_prompts(arrays["effective_keys"])
+    distinct = distinct_prompts(arrays["model"], arrays["effective_keys"])
     for name, array in _NULLS.items():
         ratio = f"log_ratio_{name}"
         ends = [f"{ratio}_low", f"{ratio}_high", f"{ratio}_joint_low", f"{ratio}_joint_high"]
@@ -175,6 +180,8 @@ def with_ratios(
         values = arrays[array]
         columns[f"entropy_production_{name}"] = _known_mean(values.reshape(-1, len(table)))
         by_prompt = _known_mean(log_ratios(arrays["model"], values))[distinct]
+        if name == "permuted" and "as_sharp_permuted" in arrays:
+            by_prompt = by_prompt - _known_mean(twin_effects(arrays))[distinct, None]
         result = simultaneous(by_prompt, seed=seed)
         bounds = (*bounds_of(result.pointwise, len(table)), *bounds_of(result.joint, len(table)))
         columns |= {ratio: result.points, f"{ratio}_p": result.p}
@@ -247,6 +254,9 @@ def production_arrays(
     if not isinstance(twins, Unavailable):
         arrays["as_sharp"] = _stacked([twin.arrays["matched_production"] for twin in twins])
         arrays["scale"] = _stacked([twin.arrays["matched_scale"] for twin in twins])
+        moved = _stacked([twin.arrays["matched_permuted"] for twin in twins])
+        if np.isfinite(moved).any():
+            arrays["as_sharp_permuted"] = moved
     return {name: np.ascontiguousarray(values) for name, values in arrays.items()}
 
 
