@@ -6,7 +6,7 @@ Logits of every head are made directly, read by the probes of the product and ju
   a few keys);
 * ``symmetric``: logits of pairs are equal both ways, so that the walk is reversible;
 * ``one-way``: logits of pairs are opposite, so that who is looked at does not look back;
-  ``one head of 12``: one such head among noise; ``half one-way``: half of the variance;
+  ``one head of 6``: one such head among noise; ``half one-way``: half of the variance;
 * ``ring``: every token looks at the next one and the last at the first.
 
 The references are drawn as the product draws them: keys permuted, and noise scaled to the same
@@ -30,11 +30,11 @@ from flowscope.records import Verdict
 
 __all__ = ["EXPECTED", "HEADS", "head_arrays", "head_table", "head_verdicts"]
 
-PROMPTS, TOKENS, HEAD_COUNT, TWINS = 16, 128, 12, 3
+PROMPTS, TOKENS, HEAD_COUNT, TWINS = 16, 128, 6, 3
 SIZE = 2.0
 
 HEADS = (
-    "noise", "flat noise", "sharp noise", "symmetric", "one-way", "half one-way", "one head of 12",
+    "noise", "flat noise", "sharp noise", "symmetric", "one-way", "half one-way", "one head of 6",
     "ring",
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ EXPECTED = {
     ("symmetric", "M1"): "fails", ("symmetric", "M2"): "fails",
     ("one-way", "M1"): "holds", ("one-way", "M2"): "holds",
     ("half one-way", "M2"): "holds",
-    ("one head of 12", "M1"): "never holds", ("one head of 12", "M2"): "never holds",
+    ("one head of 6", "M1"): "never holds", ("one head of 6", "M2"): "never holds",
 }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def head_logits(kind: str, generator: torch.Generator, prompts: int = PROMPTS) -
     if kind == "half one-way":
         other = torch.randn(noise.shape, generator=generator)
         return SIZE * 0.5**0.5 * (_antisymmetric(noise) + other)
-    if kind == "one head of 12":
+    if kind == "one head of 6":
         noise[:, :1] = _antisymmetric(noise[:, :1])
         return SIZE * noise
     place = torch.arange(TOKENS)
