@@ -46,6 +46,13 @@ def test_one_prompt_gives_numbers_but_no_label(tmp_path):
     assert (one["status"] == "ok").all(), "the numbers are there"
 
 
+def test_copies_of_a_prompt_have_no_label(tmp_path):
+    settings = {"controls": False, "resamples": 20, "tokens": 16, "dials": False}
+    table = fs.heads(texts=[TEXTS[0]] * 3, out=tmp_path / "run", **settings).table
+    assert table["entropy_production_low"].isna().all()
+    assert set(table["label"]) == set(table["label_joint"]) == {"undecided"}
+
+
 def test_a_label_follows_the_interval_and_not_the_point(heads):
     table = heads.table
     needed = np.log(20) / table["steps"]

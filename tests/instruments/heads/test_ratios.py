@@ -124,6 +124,14 @@ def test_copies_of_a_prompt_are_one_unit():
         assert "this run has 2" in verdict.because
 
 
+def test_uniform_attention_is_uninformative_although_its_prompts_look_alike():
+    arrays = {name: np.zeros_like(values) for name, values in drawn().items()}
+    arrays["tokens"] = np.full(16, 128)
+    arrays["effective_keys"] += 128
+    for verdict in both(arrays):
+        assert verdict.outcome == "uninformative"
+
+
 def test_one_head_is_enough():
     for verdict in both(drawn(heads=1, effect=0.8)):
         assert verdict.outcome == "holds"

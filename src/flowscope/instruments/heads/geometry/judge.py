@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -145,15 +145,17 @@ def judge_sharpness(
     effects = effects[np.isfinite(effects).any(1)]
     value, interval = distance_from_draws(effects, seed=seed)
     units = int(np.isfinite(effects).all(0).sum())
-    null = arrays.get("keys_permuted", arrays["as_sharp"])[:, distinct]
+    null = arrays.get("keys_permuted", arrays["as_sharp"])
+    guard = _guard(null, arrays["tokens"], level)
     return judged_effect(
         claim=SHARPNESS,
         **_numbers(value, interval, units, seed, "σ of random twins as sharp"),
         thresholds=SHARPNESS_THRESHOLDS,
-        because=_sharpness_in_words(arrays, distinct, effects, (value, interval), chain),
+        because=_sharpness_in_words(arrays, distinct, effects, (value, interval), chain)
+        + ("" if guard else _could_see(value, interval, SHARPNESS_THRESHOLDS)),
         units=units,
         unit=_UNIT,
-        guard=_guard(null, arrays["tokens"][distinct], level) if units >= MINIMUM_UNITS else "",
+        guard=guard,
     )
 
 
@@ -198,16 +200,21 @@ def judge_one_way(
         control = control[np.isfinite(control).any(1)]
         value, interval = distance_from_draws(plain - control, seed=seed)
         units = int(np.isfinite(plain - control).all(0).sum())
-    tokens = arrays["tokens"][distinct]
+    guard = _short(arrays["tokens"]) or _guard(arrays["keys_permuted"], arrays["tokens"], level)
     return judged_effect(
         claim=ONE_WAY,
         **_numbers(value, interval, units, seed, "σ with keys permuted"),
         thresholds=ONE_WAY_THRESHOLDS,
-        because=_one_way_in_words(model, permuted, heads, (plain, control), (value, interval))
-        + f" ({chain} chain)",
+        because=_one_way_in_words(
+            _Middles(chain, _middle(model), _middle(permuted)),
+            heads,
+            (plain, control),
+            (value, interval),
+        )
+        + ("" if guard else _could_see(value, interval, ONE_WAY_THRESHOLDS)),
         units=units,
         unit=_UNIT,
-        guard=(_short(tokens) or _guard(permuted, tokens, level)) if units >= MINIMUM_UNITS else "",
+        guard=guard,
     )
 
 
@@ -233,7 +240,12 @@ def _numbers(
 
 
 def _guard(null: NDArray[np.float64], tokens: NDArray[np.integer], level: float) -> str:
-    """Why attention is too flat to have a direction; empty if it is not."""
+    """Why attention is too flat to have a direction; empty if it is not, or for few prompts.
+
+    Copies of a prompt count here: uniform attention has the same numbers on every prompt.
+    """
+    if len(tokens) < MINIMUM_UNITS:
+        return ""
     share = silent_share(null, tokens, level)
     if share < SILENT:
         return ""
@@ -245,7 +257,7 @@ def _guard(null: NDArray[np.float64], tokens: NDArray[np.integer], level: float)
 
 
 def _short(tokens: NDArray[np.integer]) -> str:
-    if tokens.mean() >= FEWEST_TOKENS:
+    if tokens.mean() >= FEWEST_TOKENS or len(tokens) < MINIMUM_UNITS:
         return ""
     return (
         f"the prompts have {tokens.mean():.0f} tokens on average; with fewer than {FEWEST_TOKENS} "
@@ -273,13 +285,20 @@ def _sharpness_in_words(
         f"the walk along attention produces {own:.3g} nats per step on the {chain} chain (median "
         f"over heads) and {other:.3g} in {len(effects)} random twins whose heads attend to as many "
         f"keys (median {keys:.3g}): {_ratio_in_words(*number)}, single twins {means.min():+.2f} to "
-        f"{means.max():+.2f}{plain}{_could_see(*number, SHARPNESS_THRESHOLDS)}"
+        f"{means.max():+.2f}{plain}"
     )
 
 
+class _Middles(NamedTuple):
+    """Which kernel walked, and the medians over heads of σ of the model and with permuted keys."""
+
+    chain: str
+    model: float
+    permuted: float
+
+
 def _one_way_in_words(
-    model: NDArray[np.float64],
-    permuted: NDArray[np.float64],
+    middles: _Middles,
     heads: pd.DataFrame,
     effects: tuple[NDArray[np.float64], NDArray[np.float64] | None],
     number: tuple[float, Interval | Unavailable],
@@ -300,9 +319,9 @@ def _one_way_in_words(
             f"{below} look back more than chance"
         )
     return (
-        f"the walk along attention produces {_middle(model):.3g} nats per step (median over heads) "
-        f"and {_middle(permuted):.3g} with the keys permuted ({len(permuted)} times), a log ratio "
-        f"of {np.nanmean(plain):+.3f}{beside}{together}{_could_see(*number, ONE_WAY_THRESHOLDS)}"
+        f"the walk along attention produces {middles.model:.3g} nats per step on the "
+        f"{middles.chain} chain (median over heads) and {middles.permuted:.3g} with the keys "
+        f"permuted, a log ratio of {np.nanmean(plain):+.3f}{beside}{together}"
     )
 
 

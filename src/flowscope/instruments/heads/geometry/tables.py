@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flowscope.evidence import Counts, mean_over_prompts, simultaneous
+from flowscope.evidence import Counts, mean_over_prompts, resampled_counts, simultaneous
 from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.heads.geometry.ratios import (
     Reference,
@@ -65,6 +65,9 @@ def geometry_table(
     """
     arrays = reading.arrays
     prompts, layers, heads = arrays["geometry_gap"].shape
+    distinct = distinct_prompts(_production(reading), _by_head(arrays["geometry_effective_keys"]))
+    if len(distinct) < prompts:  # copies of a prompt have no spread, and are one unit
+        counts = resampled_counts(len(distinct), resamples=len(counts), seed=seed)
     table = pd.DataFrame(
         {
             "layer": np.repeat(np.arange(1, layers + 1), heads),
@@ -73,12 +76,12 @@ def geometry_table(
         }
     )
     for name in QUANTITIES:
-        values = arrays[f"geometry_{name}"].reshape(prompts, -1)
-        points, interval = _means(values, counts)
+        values = _by_head(arrays[f"geometry_{name}"])
+        points, interval = _means(values[distinct], counts)
         table[name] = points
         table[f"{name}_low"], table[f"{name}_high"] = bounds_of(interval, len(points))
         table[f"{name}_random"] = _beside(fresh, name, (layers, heads))
-    together = simultaneous(_production(reading), seed=seed).joint
+    together = simultaneous(_production(reading)[distinct], seed=seed).joint
     ends = bounds_of(together, len(table))
     table["entropy_production_joint_low"], table["entropy_production_joint_high"] = ends
     table["steps"] = float(arrays["geometry_tokens"].mean())
@@ -243,7 +246,7 @@ def production_arrays(
     keys = reading.arrays["geometry_effective_keys"]
     arrays = {
         "model": _production(reading),
-        "effective_keys": keys.reshape(len(keys), -1),
+        "effective_keys": _by_head(keys),
         "tokens": reading.arrays["geometry_tokens"],
     }
     if not isinstance(fresh, Unavailable):
@@ -261,7 +264,7 @@ def production_arrays(
 
 
 def _stacked(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return np.stack([part.reshape(len(part), -1) for part in parts])
+    return np.stack([_by_head(part) for part in parts])
 
 
 def reference_table(
@@ -298,5 +301,9 @@ def reference_table(
 
 
 def _production(reading: HeadReading) -> NDArray[np.float64]:
-    values = reading.arrays["geometry_entropy_production"]
+    return _by_head(reading.arrays["geometry_entropy_production"])
+
+
+def _by_head(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of prompts, columns of heads."""
     return values.reshape(len(values), -1)
