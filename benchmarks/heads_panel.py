@@ -49,7 +49,7 @@ PARTS = ("known", "random", "real")
 SIZES = {"4 layers of 64": (4, 64), "8 layers of 128": (8, 128)}
 PROMPTS, TOKENS = 16, 64
 SHARPER = 7.0
-FEW = 10
+FEW = 7
 """Seeds of the subjects that are not in ``MANY``."""
 
 MANY = ("noise", "one-way", "half one-way", "one head of 6")
