@@ -352,7 +352,10 @@ def main() -> None:
         short = ", ".join(f"{name} {row['outcome']} {row['effect']}" for name, row in rows.items())
         print(job.part, job.subject, job.seed, short, flush=True)
     if options.planted:
-        write({**document(), "planted": planted_heads(options.planted)})
+        planted = planted_heads(
+            options.planted
+        )  # before the stored runs are read: others may write
+        write({**document(), "planted": planted})
     if options.calibrate:
         rates = levels(options.calibrate)
         write({**document(), "levels": {"repeats": options.calibrate, "rates": rates}})
