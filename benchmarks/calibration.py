@@ -29,11 +29,10 @@ from flowscope.evidence import (
     Counts,
     mean_over_prompts,
     median_over_prompts,
-    percentile_interval,
     resampled_counts,
     simultaneous,
 )
-from flowscope.evidence.bootstrap import resampled_medians
+from flowscope.evidence.bootstrap import percentile_interval, resampled_medians
 from flowscope.evidence.layer_shifts import shifted_correlations
 from flowscope.evidence.weighted_medians import weighted_medians
 from flowscope.records import Interval

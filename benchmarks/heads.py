@@ -69,7 +69,7 @@ def products(loaded, ids):
 
 
 def reading(loaded, ids):
-    return read_heads(loaded.model, batches(ids), walk="unmasked", damping=0.01)
+    return read_heads(loaded.model, batches(ids), walk="unmasked", damping=0.01)[0]
 
 
 def seconds(job, *arguments):

@@ -86,6 +86,7 @@ class Audit(_Audit):
 
 class _HeadsTables(Tables):
     references: DataFrame
+    labels: DataFrame
     geometry: DataFrame
     sentence: DataFrame
     dials: DataFrame
@@ -185,6 +186,8 @@ def heads(
     chain: Literal["unmasked", "damped", "quasi-stationary"] = "unmasked",
     damping: float = 0.01,
     level: float = 0.05,
+    twins: int = 3,
+    permutations: int = 3,
     sentence: str | None = None,
     shown_tokens: int = 24,
     charge: float = 0.05,

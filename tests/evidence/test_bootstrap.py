@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import median_over_prompts, percentile_interval, resampled_counts
-from flowscope.evidence.bootstrap import expanded_level, resampled_medians
+from flowscope.evidence import median_over_prompts, resampled_counts
+from flowscope.evidence.bootstrap import expanded_level, percentile_interval, resampled_medians
 from flowscope.evidence.weighted_medians import weighted_medians
 from flowscope.records import Unavailable
 

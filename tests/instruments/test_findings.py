@@ -257,7 +257,9 @@ def test_halves_of_the_prompts_are_compared(copied):
 def test_the_strongest_and_the_narrowest_head_are_those_of_the_table(copy):
     run = copy("heads")
     frame = run.read_table("geometry")
-    focus, direction = [f for f in findings_of(instrument("heads"), run) if f.figure == "geometry"]
+    focus, *_, direction = [
+        f for f in findings_of(instrument("heads"), run) if f.figure == "geometry"
+    ]
     assert direction.value == frame["entropy_production"].max()
     assert focus.value == frame["effective_keys"].min()
     row = frame.loc[frame["entropy_production"].idxmax()]

@@ -5,13 +5,15 @@ import pytest
 import torch
 from tests import networks as models
 
-from flowscope.markov import QUANTITIES
-from flowscope.probes import GeometryProbe
+from flowscope.markov import QUANTITIES, keys_permuted
+from flowscope.probes import GeometryProbe, MatchedProbe, PermutedProbe
+from flowscope.probes.heads.curvature import hashed
 from flowscope.tap import Tap
 
 
-def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.01, permuted=False):
+def read(model, batch, *, mask=None, prompts=None, probe=GeometryProbe, **options):
     rows = next(iter(batch.values())).shape[0]
+    made = probe
     with torch.no_grad(), Tap(model) as tap:
         probe = None
 
@@ -19,7 +21,7 @@ def read(model, batch, *, chain="unmasked", mask=None, prompts=None, damping=0.0
             nonlocal probe
             if probe is None:
                 layers = len(tap.anatomy.depth)
-                probe = GeometryProbe(layers, chain=chain, damping=damping, permuted=permuted)
+                probe = made(layers, **options)
                 numbers = np.arange(rows) if prompts is None else np.asarray(prompts)
                 probe.begin(numbers, torch.ones(rows, 1) if mask is None else mask)
             if call.site.chain == tap.anatomy.depth.name:
@@ -141,30 +143,88 @@ def test_a_biased_causal_model_abstains_with_the_reason():
     assert np.isfinite(damped["geometry_entropy_production"]).all()
 
 
-def test_permuted_keys_leave_rows_as_peaked_and_break_their_relation():
+def test_permuted_keys_give_other_numbers_and_the_same_again():
     model, batch = models.bert()
-    own, other = read(model, batch).arrays(), read(model, batch, permuted=True).arrays()
-    np.testing.assert_allclose(
-        own["geometry_effective_keys"], other["geometry_effective_keys"], rtol=1e-5
-    )
-    for name in ("entropy_production", "gap"):
-        assert not np.allclose(own[f"geometry_{name}"], other[f"geometry_{name}"], rtol=1e-3)
-    again = read(model, batch, permuted=True).arrays()
-    np.testing.assert_array_equal(
-        other["geometry_entropy_production"], again["geometry_entropy_production"]
-    )
+    own = read(model, batch).arrays()["geometry_entropy_production"]
+    parts = [read(model, batch, probe=PermutedProbe, permutations=3).arrays() for _ in range(2)]
+    names = ["permuted_0", "permuted_1", "permuted_2"]
+    for name in names:
+        np.testing.assert_array_equal(parts[0][name], parts[1][name])
+        assert not np.allclose(parts[0][name], own, rtol=1e-3)
+    assert not np.allclose(parts[0][names[0]], parts[0][names[1]], rtol=1e-3)
+
+
+def test_permuted_numbers_are_those_of_dense_linear_algebra():
+    model, batch = models.llama()
+    arrays = read(model, batch, probe=PermutedProbe, permutations=1, prompts=[3, 8]).arrays()
+    logits = {}
+
+    def listen(call):
+        logits[call.site.index] = (call.scores().double() * call.scale).numpy()
+
+    with torch.no_grad(), Tap(model) as tap:
+        tap.on_attention(listen)
+        model(**batch)
+    for row, prompt in enumerate((3, 8)):
+        z = logits[1][row, 2]
+        order = np.argsort(hashed(prompt, np.arange(len(z)), 2), kind="stable")
+        moved = keys_permuted(torch.tensor(z), torch.tensor(order)).numpy()
+        expected = reference(moved)["entropy_production"]
+        assert arrays["permuted_0"][row, 1, 2] == pytest.approx(expected, rel=2e-3, abs=2e-6)
 
 
 def test_keys_under_a_mask_are_not_permuted():
-    probe = read(*models.gpt2(), chain="damped", permuted=True)
-    assert np.isnan(probe.arrays()["geometry_gap"]).all()
+    model, batch = models.bert()
+    mask = torch.ones_like(batch["input_ids"])
+    model_mask = torch.ones(1, 1, *2 * mask.shape[1:], dtype=torch.bool).tril(3).triu(-3)
+    batch = {**batch, "attention_mask": model_mask.expand(len(mask), -1, -1, -1)}
+    probe = read(model, batch, probe=PermutedProbe)
+    assert np.isnan(probe.arrays()["permuted_0"]).all()
     assert "permuted" in probe.because[0]
+
+
+def test_a_model_scaled_to_its_own_keys_is_itself():
+    model, batch = models.llama()
+    own = read(model, batch).arrays()
+    keys = dict(enumerate(own["geometry_effective_keys"]))
+    arrays = read(model, batch, probe=MatchedProbe, keys=keys).arrays()
+    np.testing.assert_allclose(arrays["matched_scale"], 1, rtol=0.02)
+    np.testing.assert_allclose(
+        arrays["matched_production"], own["geometry_entropy_production"], rtol=0.04
+    )
+
+
+@pytest.mark.parametrize("chain", ["unmasked", "damped"])
+def test_scaled_heads_have_the_keys_of_the_other_model(chain):
+    model, batch = models.llama()
+    sharp, _ = models.llama()
+    with torch.no_grad():
+        for name, weight in sharp.named_parameters():
+            if "q_proj" in name or "k_proj" in name:
+                weight.mul_(5)
+    wanted = read(sharp, batch, chain=chain).arrays()["geometry_effective_keys"]
+    keys = dict(enumerate(wanted))
+    found = read(model, batch, probe=MatchedProbe, keys=keys, chain=chain).arrays()
+    assert np.isfinite(found["matched_production"]).all()
+    first = found["matched_scale"][:, 0]  # layer 0 has the same inputs: 5 × 5
+    np.testing.assert_allclose(first, 25, rtol=0.05)
+    own = read(sharp, batch, chain=chain).arrays()["geometry_entropy_production"][:, 0]
+    np.testing.assert_allclose(found["matched_production"][:, 0], own, rtol=0.05)
+
+
+def test_a_head_that_the_other_model_lacks_has_no_number():
+    model, batch = models.llama()
+    keys = {0: np.full((1, 1), 3.0)}
+    arrays = read(model, batch, probe=MatchedProbe, keys=keys).arrays()
+    known = np.isfinite(arrays["matched_production"])
+    assert known.sum() == 1
+    assert known[0, 0, 0]
 
 
 def test_many_short_pieces_and_one_long_one_give_the_same(monkeypatch):
     model, batch = models.gpt2()
     together = read(model, batch).arrays()
-    monkeypatch.setattr("flowscope.probes.heads.geometry._TOGETHER", 1)
+    monkeypatch.setattr("flowscope.probes.heads.chain_probe._TOGETHER", 1)
     apart = read(model, batch).arrays()
     for name, values in together.items():
         np.testing.assert_allclose(apart[name], values, rtol=2e-4, atol=1e-6, err_msg=name)

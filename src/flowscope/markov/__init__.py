@@ -26,12 +26,14 @@ from flowscope.markov.magnetic import holonomy, magnetic_laplacian
 from flowscope.markov.operators import DenseScores, FactoredScores
 from flowscope.markov.quantities import (
     QUANTITIES,
+    chain_production,
     chain_quantities,
     quasi_quantities,
     sector_quantities,
 )
 from flowscope.markov.regimes import judged, regime, steps_to_tell
 from flowscope.markov.relaxation import mixing_time, relaxation_time, spectral_gap, spectrum
+from flowscope.markov.sharpness import effective_keys, keys_permuted, matching_scale
 from flowscope.markov.stationary import is_irreducible, stationary_distribution, token_rank
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "QuasiStationary",
     "Signature",
     "attention_kernel",
+    "chain_production",
     "chain_quantities",
     "currents",
     "cycle_affinities",
@@ -55,6 +58,7 @@ __all__ = [
     "diffusion_map",
     "displacement",
     "doob_transform",
+    "effective_keys",
     "entropy_production",
     "flux_production",
     "holonomy",
@@ -62,8 +66,10 @@ __all__ = [
     "is_irreducible",
     "judged",
     "kernel_bridge",
+    "keys_permuted",
     "magnetic_laplacian",
     "magnetic_map",
+    "matching_scale",
     "mixing_time",
     "net_flow",
     "occupation",

@@ -28,7 +28,13 @@ from flowscope.markov.krylov import KrylovSpace
 from flowscope.markov.relaxation import spectral_gap
 from flowscope.markov.stationary import stationary_distribution
 
-__all__ = ["QUANTITIES", "chain_quantities", "quasi_quantities", "sector_quantities"]
+__all__ = [
+    "QUANTITIES",
+    "chain_production",
+    "chain_quantities",
+    "quasi_quantities",
+    "sector_quantities",
+]
 
 QUANTITIES = (
     "entropy_production",
@@ -86,19 +92,53 @@ def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
     if damping:
         P = damped_kernel(P, damping)
     law, gap = _law_and_gap(P) if (whole or damping) and n > _SMALL else _eliminated(P)
-    if whole and not damping:
-        pull = (z - z.mT).mul_(P).sum(-1)
-        production = (pull.double() * law).sum(-1).clamp_min(0.0)
-    else:
-        production = entropy_production(P, law)
     values = {
-        "entropy_production": production,
+        "entropy_production": _production(z, P, law, short=whole and not damping),
         "displacement": _moved(P),
         "gap": gap,
         "effective_keys": keys,
         "top_token": law.amax(-1),
     }
     return {name: value.reshape(logits.shape[:-2]) for name, value in values.items()}
+
+
+def chain_production(logits: Logits, damping: float = 0.0) -> Float[Tensor, "*batch"]:
+    """Entropy production of the chain of each head, nats per step, and nothing else.
+
+    Parameters
+    ----------
+    logits, damping
+        As for `chain_quantities`, whose ``entropy_production`` this is.
+
+    Raises
+    ------
+    InvalidInputError
+        When the chain has no unique stationary law, as under a causal mask without damping.
+
+    Examples
+    --------
+    >>> float(chain_production(torch.tensor([[0.0, 1.0], [2.0, 0.0]]))) < 1e-6  # no cycle
+    True
+    """
+    n = logits.shape[-1]
+    z = logits.reshape(-1, n, n)
+    P = torch.softmax(z, -1)
+    whole = bool(z.sum().isfinite())
+    if damping:
+        P = damped_kernel(P, damping)
+    if (whole or damping) and n > _SMALL:
+        law, _ = _law_and_gap(P)
+    else:
+        law = stationary_distribution(P)
+    return _production(z, P, law, short=whole and not damping).reshape(logits.shape[:-2])
+
+
+def _production(z: Tensor, P: Tensor, law: Tensor, *, short: bool) -> Float[Tensor, "b"]:
+    """Entropy production, without logarithms where the kernel is the softmax of all logits."""
+    if not short:
+        return entropy_production(P, law)
+    pull = (z - z.mT).mul_(P).sum(-1)
+    return (pull.double() * law).sum(-1).clamp_min(0.0)
 
 
 def _law_and_gap(P: Float[Tensor, "b n n"]) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,7 @@ from flowscope.probes.heads.attention import AttentionEntropyProbe
 from flowscope.probes.heads.chains import ChainKind, HeadLogits, head_logits
 from flowscope.probes.heads.curvature import CurvatureProbe, sampled_pairs
 from flowscope.probes.heads.geometry import GeometryProbe
+from flowscope.probes.heads.references import MatchedProbe, PermutedProbe
 from flowscope.probes.heads.response import Setting, altered, attention_output
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.layers.coordinates import LogitCoordinates, LogitReadout
@@ -40,7 +41,9 @@ __all__ = [
     "LiveBlock",
     "LogitCoordinates",
     "LogitReadout",
+    "MatchedProbe",
     "PathProbe",
+    "PermutedProbe",
     "Piece",
     "PlainBatch",
     "Reducer",

@@ -11,6 +11,7 @@ from tests.instruments.tiny import shown
 
 import flowscope as fs
 from flowscope.errors import InvalidInputError
+from flowscope.lab.result import open_run
 from flowscope.records import Unavailable
 
 FEW = {name: [] for name in ("metric", "exact", "alpha", "temperatures", "squares")}
@@ -45,6 +46,13 @@ def test_one_prompt_gives_numbers_but_no_label(tmp_path):
     assert (one["status"] == "ok").all(), "the numbers are there"
 
 
+def test_copies_of_a_prompt_have_no_label(tmp_path):
+    settings = {"controls": False, "resamples": 20, "tokens": 16, "dials": False}
+    table = fs.heads(texts=[TEXTS[0]] * 3, out=tmp_path / "run", **settings).table
+    assert table["entropy_production_low"].isna().all()
+    assert set(table["label"]) == set(table["label_joint"]) == {"undecided"}
+
+
 def test_a_label_follows_the_interval_and_not_the_point(heads):
     table = heads.table
     needed = np.log(20) / table["steps"]
@@ -59,18 +67,61 @@ def test_a_rotary_model_has_no_ratio_of_weights_and_says_why(heads):
     assert heads.table["weight_because"].str.contains("rotary").all()
 
 
-def test_the_verdicts_stand_beside_random_weights_and_permuted_keys(heads):
-    fresh, permuted = heads.verdicts
-    assert [fresh.name, permuted.name] == ["M1", "M2"]
-    assert fresh.decision == "holds"
-    assert float(fresh.statistic.numbers()) > 10 * float(fresh.null.numbers())
-    # As peaked as the model's own rows, so of the same order; random weights are not.
-    ratio = float(permuted.statistic.numbers()) / float(permuted.null.numbers())
-    assert 0.1 < ratio < 10
+def test_the_verdicts_stand_beside_chains_that_are_as_sharp(heads):
+    sharp, one_way = heads.verdicts
+    assert [sharp.name, one_way.name] == ["M1", "M2"]
+    arrays = heads.run.read_arrays("production")
+    prompts, size = arrays["model"].shape
+    assert arrays["as_sharp"].shape == arrays["keys_permuted"].shape == (3, prompts, size)
     table = heads.table
-    medians = table[["entropy_production_permuted", "entropy_production_random"]].median()
-    assert medians.iloc[0] == pytest.approx(float(permuted.null.numbers()), rel=0.2)
-    assert medians.iloc[0] > 10 * medians.iloc[1]
+    names = [f"entropy_production{end}" for end in ("", "_permuted", "_as_sharp", "_random")]
+    own, permuted, matched, random = table[names].median()
+    # As sharp as the model's own rows, so of the same order; random weights are not.
+    assert 0.1 < own / permuted < 10
+    assert 0.1 < own / matched < 10
+    assert own > 10 * random
+    assert float(sharp.effect) == pytest.approx(table["log_ratio_as_sharp"].median(), abs=0.1)
+    assert float(one_way.effect) == pytest.approx(table["log_ratio_permuted"].median(), abs=0.1)
+    repeats = heads.run.read_table("references").set_index("reference")["repeats"]
+    assert repeats.to_dict() == {
+        "random weights": 1, "random weights, as sharp": 3, "keys permuted": 3,
+    }  # fmt: skip
+
+
+def test_judging_again_gives_the_same_verdicts(heads):
+    before = [(v.name, v.outcome, v.effect, v.because) for v in heads.verdicts]
+    again = open_run(heads.run.folder)
+    again.judge()
+    assert [(v.name, v.outcome, v.effect, v.because) for v in again.verdicts] == before
+
+
+def test_every_label_stands_beside_the_error_of_its_family(heads):
+    labels, table = heads.tables.labels.set_index("label"), heads.table
+    assert labels["heads"].sum() == labels["heads_joint"].sum() == len(table)
+    for label, row in labels.iterrows():
+        assert row["heads"] == (table["label"] == label).sum()
+        assert row["heads_joint"] == (table["label_joint"] == label).sum()
+    decided = labels.drop(index="undecided", errors="ignore")
+    assert (decided["expected_wrong"] <= 0.025 * len(table) + 1e-9).all()
+    low, high = table["entropy_production_joint_low"], table["entropy_production_joint_high"]
+    assert (low <= table["entropy_production_low"]).all()
+    assert (high >= table["entropy_production_high"]).all()
+    assert heads.to_json()["labels"][0]["heads"] > 0
+
+
+def test_a_model_that_cannot_be_made_anew_has_no_twin_and_says_why(tmp_path):
+    model, batch = models.encoder()
+    generator = torch.Generator().manual_seed(0)
+    inputs = [
+        {n: torch.randn(v.shape, generator=generator) for n, v in batch.items()} for _ in range(8)
+    ]
+    result = fs.heads(model, inputs=inputs, out=tmp_path / "run", dials=False)
+    sharp, one_way = result.verdicts
+    assert "only a model with a configuration can be initialised anew" in sharp.because
+    assert sharp.outcome == "abstains"
+    assert "as_sharp" not in result.run.read_arrays("production")
+    assert result.table["log_ratio_as_sharp"].isna().all()
+    assert "missing" not in one_way.because
 
 
 def test_the_dials_stand_beside_a_random_change_of_equal_norm(heads):

@@ -15,7 +15,7 @@ class HeadsConfig(ReadingConfig):
     A causal mask absorbs every walk at the first token, so that a label needs another chain: the
     logits without the mask (unmasked), the model's kernel with random jumps (damped), or its
     distribution conditioned on not being absorbed (quasi-stationary, which gives no label). Writes
-    a run folder with tables, the verdicts Beyond random and Beyond shuffled, and report.html. The
+    a run folder with tables, the verdicts Beyond sharpness and One-way looks, and report.html. The
     run abstains when no head can be labelled.
     """
 
@@ -33,6 +33,10 @@ class HeadsConfig(ReadingConfig):
         gt=0,
         lt=1,
     )
+    twins: int = setting(
+        3, "Networks with random weights that the heads are compared with", option=True, ge=3
+    )
+    permutations: int = setting(3, "Permutations of the keys of each prompt", ge=3)
     sentence: str | None = setting(
         None, "Text of the portrait", option=True, unset="start of the first prompt"
     )

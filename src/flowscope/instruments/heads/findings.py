@@ -1,12 +1,14 @@
-"""What a run about the heads says in plain sentences: focus, direction, cost of the dials."""
+"""What a run about the heads says in plain sentences: focus, direction, looks, cost of dials."""
 
 import math
 from statistics import median
 from typing import Any
 
-from flowscope.lab.claim import Missing
+from flowscope.instruments.heads.geometry import ONE_WAY, SHARPNESS
+from flowscope.lab.claim import Claim, Missing
 from flowscope.lab.finding import Finding, collected, complete_rows
 from flowscope.lab.view import Records
+from flowscope.records import Interval, Unavailable, Verdict
 from flowscope.report.escaping import shortened
 from flowscope.report.numerals import bounds, count, numeral
 
@@ -20,7 +22,7 @@ _LONGEST_NAME = 40
 
 def findings(records: Records) -> list[Finding]:
     """Findings about the heads, from their tables."""
-    return collected(records, (_focus, _direction, _dials, _amount))
+    return collected(records, (_focus, _sharpness, _looks, _direction, _dials, _amount))
 
 
 Row = dict[str, Any]
@@ -64,30 +66,114 @@ def _focus(records: Records) -> Finding:
 
 
 def _direction(records: Records) -> Finding:
-    """Which head is furthest from equilibrium, and how many exceed shuffled keys."""
+    """Which head is furthest from equilibrium, and what its null gives."""
     name = "entropy_production"
     rows = _measured(records, name)
     row = max(rows, key=lambda row: row[name])
     low, high = _ends(row, name)
-    shuffled = f"{name}_permuted"
-    compared = [row for row in rows if math.isfinite(row.get(shuffled, math.nan))]
-    beyond = ""
-    if row in compared:
-        above = sum(row[f"{name}_low"] > row[shuffled] for row in compared)
-        beyond = (
-            f"; with its keys shuffled {numeral(row[shuffled])}. {above} of "
-            f"{count(len(compared), 'head')} are above their shuffled keys with the whole "
-            f"interval (by chance about {0.025 * len(compared):.0f})"
-        )
+    shuffled = float(row.get(f"{name}_permuted", math.nan))
+    beside = f"; with its keys shuffled {numeral(shuffled)}" if math.isfinite(shuffled) else ""
     return Finding(
         text=f"The strongest direction is that of {_place(row)}: a walk along its attention "
-        f"produces {numeral(float(row[name]))} {bounds(low, high)} nat per step{beyond}.",
+        f"produces {numeral(float(row[name]))} {bounds(low, high)} nat per step{beside}.",
         value=float(row[name]),
         interval=(low, high),
         table="geometry",
         figure="geometry",
         next=f"Open the portrait of {_place(row)} in the report and read from which tokens to "
         "which its arrows run.",
+    )
+
+
+def _judged(records: Records, claim: Claim) -> tuple[Verdict, float, tuple[float, float]] | None:
+    """A verdict with its effect and the ends of its interval, where it has them."""
+    verdict = records.verdicts.get(claim.name)
+    if verdict is None or isinstance(verdict.effect, Unavailable):
+        return None
+    if not isinstance(verdict.interval, Interval):
+        return None
+    ends = float(verdict.interval.low), float(verdict.interval.high)
+    return verdict, float(verdict.effect), ends
+
+
+def _undecided(verdict: Verdict) -> str:
+    """What a run that decided nothing could have seen, as its verdict says it."""
+    mark = "this run could have seen an effect of "
+    _, found, rest = verdict.because.partition(mark)
+    return f" This run could have seen a log ratio of {rest.split(' ')[0]}." if found else ""
+
+
+def _sharpness(records: Records) -> Finding | None:
+    """Whether attention is more directed than random attention that is as sharp."""
+    records.table("geometry", "entropy_production")
+    judged = _judged(records, SHARPNESS)
+    if judged is None:
+        return None
+    verdict, effect, ends = judged
+    shown = f"{math.exp(effect):.2f} times {bounds(*map(math.exp, ends))}"
+    text, following = {
+        "holds": (
+            f"Attention is more directed than its sharpness explains: {shown} the entropy "
+            "production of random attention that spreads over as many keys.",
+            "Look at the portraits of the strongest heads: their direction is more than focus.",
+        ),
+        "fails": (
+            f"Attention is less directed than its sharpness explains: {shown} the entropy "
+            "production of random attention that spreads over as many keys.",
+            "Do not read entropy production as direction: these heads are sharp first of all.",
+        ),
+        "uninformative": (
+            "Attention is too flat to have a direction: a walk as long as the text cannot be told "
+            "from its reversal in half of the heads.",
+            "Give longer prompts, or do not speak of directions of this model.",
+        ),
+    }.get(
+        verdict.outcome,
+        (
+            "Attention is not shown to differ in direction from random attention that spreads over "
+            f"as many keys: {shown} its entropy production.{_undecided(verdict)}",
+            "Run again with more prompts and twins before you speak of directions.",
+        ),
+    )
+    return Finding(
+        text=text,
+        value=effect,
+        interval=ends,
+        table="geometry",
+        figure="geometry",
+        next=following,
+    )
+
+
+def _looks(records: Records) -> Finding | None:
+    """Whether a token that is looked at looks back, and in which heads it does not."""
+    judged = _judged(records, ONE_WAY)
+    if judged is None or judged[0].outcome == "uninformative":
+        return None
+    verdict, effect, ends = judged
+    name = "log_ratio_permuted"
+    rows = complete_rows(
+        records, "geometry", ("layer", "head", name, f"{name}_joint_low", f"{name}_joint_high")
+    )
+    above = sum(row[f"{name}_joint_low"] > 0 for row in rows)
+    below = sum(row[f"{name}_joint_high"] < 0 for row in rows)
+    top = max(rows, key=lambda row: row[name])
+    words = {
+        "holds": "A token that is looked at looks back less than chance",
+        "fails": "A token that is looked at looks back more than chance",
+    }.get(verdict.outcome, "Whether tokens look back at each other is not decided")
+    return Finding(
+        text=f"{words}: log ratio {numeral(effect)} {bounds(*ends)} against shuffled keys, median "
+        f"over heads. Tested together (any error in at most 5 % of runs), {above} of "
+        f"{count(len(rows), 'head')} look one way and {below} look back; most one-way is "
+        f"{_place(top)} with {numeral(float(top[name]))}.{_undecided(verdict)}",
+        value=effect,
+        interval=ends,
+        table="geometry",
+        figure="geometry",
+        next=f"Look at {_place(top)} in the report: what it reads does not read it back."
+        if above
+        else "Read the looks of these heads as mutual: who is looked at tells little of direction.",
     )
 
 

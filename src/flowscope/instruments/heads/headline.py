@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flowscope.instruments.heads.labels import labels_in_words
 from flowscope.report.terminal import (
     number_or_dash,
     plain_table,
@@ -26,6 +27,8 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     facts = [f"{measured['prompts']} prompts", f"{measured['tokens']} tokens"]
     print_heading(document, [*facts, f"{document['chain']} chain"], console)
     print_verdicts(document, console)
+    if document.get("labels"):
+        console.print(escape(labels_in_words(document["labels"])))
     if document["heads"]:
         console.print(_furthest(document["heads"]))
     print_report_path(document, console)
@@ -40,7 +43,7 @@ def _furthest(heads: Sequence[Mapping[str, Any]]) -> Table:
         for reason in sorted({head["because"] for head in heads}):
             table.add_row(escape(reason))
         return table
-    names = ("layer", "head", "nats/step", "95 % interval", "random", "permuted", "gap")
+    names = ("layer", "head", "nats/step", "95 % interval", "as sharp", "permuted", "gap")
     table = plain_table(names)
     table.add_column("label", no_wrap=True)
     for head in sorted(measured, key=lambda head: -head["entropy_production"])[:_SHOWN_HEADS]:
@@ -51,12 +54,12 @@ def _furthest(heads: Sequence[Mapping[str, Any]]) -> Table:
 def _row(head: Mapping[str, Any]) -> list[str]:
     low, high = head["interval"] or (None, None)
     interval = "" if low is None else f"{low:.3g} … {high:.3g}"
-    references = ("entropy_production_random", "entropy_production_permuted", "gap")
+    references = ("entropy_production_as_sharp", "entropy_production_permuted", "gap")
     return [
         str(head["layer"]),
         str(head["head"]),
         f"{head['entropy_production']:.3g}",
         interval,
-        *(number_or_dash(head[name], ".3g") for name in references),
+        *(number_or_dash(head.get(name), ".3g") for name in references),
         head["label"],
     ]

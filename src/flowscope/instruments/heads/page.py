@@ -6,8 +6,9 @@ from functools import partial
 from flowscope.instruments.heads import INSTRUMENT
 from flowscope.instruments.heads.dials import figures as dials
 from flowscope.instruments.heads.diffusion_attention.figures import identities_section
-from flowscope.instruments.heads.geometry import TRAINED
+from flowscope.instruments.heads.geometry import SHARPNESS
 from flowscope.instruments.heads.geometry import figures as geometry
+from flowscope.instruments.heads.labels import labels_in_words
 from flowscope.instruments.heads.portrait.figures import viewer_section
 from flowscope.lab.display.pages import declared_page
 from flowscope.report.claims import claims, claims_section
@@ -53,7 +54,10 @@ def _facts(source: Source) -> list[Fact]:
 
 
 def _remark(source: Source) -> str:
-    """How many heads carry each label."""
+    """How many heads carry each label, and how many labels may be wrong."""
+    table = source.rows("labels", "label", "heads", "heads_joint", "expected_wrong")
+    if len(table):
+        return labels_in_words(table.to_dict("records"))
     labels = geometry.label_counts(source)
     if not labels:
         return ""
@@ -71,7 +75,7 @@ PAGE = declared_page(
     silent=geometry.silent_heads,
     scripts=("head_map.js", "portrait.js"),
     figures={**geometry.FIGURES, **dials.FIGURES},
-    basis=TRAINED.name,
+    basis=SHARPNESS.name,
     counted="prompts",
 )
 """How a run about the heads is shown."""

@@ -38,7 +38,9 @@ class Heads(Result):
         for row in rows:
             low, high = row["entropy_production_low"], row["entropy_production_high"]
             row["interval"] = None if low is None or high is None else [low, high]
-        return {**super().to_json(), "chain": self.settings.get("chain"), "heads": rows}
+        labels = plain_rows(self.tables["labels"]) if "labels" in self.tables else []
+        chain = self.settings.get("chain")
+        return {**super().to_json(), "chain": chain, "heads": rows, "labels": labels}
 
     def __str__(self) -> str:
         if not self._read:

@@ -16,8 +16,8 @@ from flowscope.markov import (
     quasi_stationary,
     stationary_distribution,
 )
+from flowscope.probes.heads.chain_probe import self_attention
 from flowscope.probes.heads.chains import ChainKind, HeadLogits, head_logits
-from flowscope.probes.heads.geometry import self_attention
 from flowscope.probes.reducer import Arrays
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall, Chain, Tap

@@ -24,8 +24,8 @@ from torch import Tensor
 from flowscope.errors import FlowscopeError
 from flowscope.markov.irreversibility import displacement, entropy_production, net_flow
 from flowscope.markov.kernels import diffusion_kernel, sinkhorn_kernel
+from flowscope.probes.heads.chain_probe import self_attention
 from flowscope.probes.heads.chains import HeadLogits, head_logits
-from flowscope.probes.heads.geometry import self_attention
 from flowscope.probes.heads.identities import (
     IDENTITIES,
     HeadScores,

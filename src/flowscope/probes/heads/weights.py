@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from flowscope.markov import weight_ratio
-from flowscope.probes.heads.geometry import self_attention
+from flowscope.probes.heads.chain_probe import self_attention
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall, Chain, Tap

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from flowscope.instruments.heads.geometry import DIRECTED, TRAINED
+from flowscope.instruments.heads.geometry import ONE_WAY, SHARPNESS
 from flowscope.lab import Claim
 from flowscope.lab.statements import (
     Agreement,
@@ -246,9 +246,11 @@ class _Reading:
         says = "asymmetric scores keep attention out of equilibrium"
         rule = (
             "yes when every head with a label is a steady state (a walk as long as the text can be "
-            "told from its reversal), no when none is"
+            "told from its reversal), no when none is; labels by intervals that cover all heads"
         )
-        labels = self._run.read_table("geometry")["label"] if "geometry" in self._tables else None
+        table = self._run.read_table("geometry") if "geometry" in self._tables else pd.DataFrame()
+        # Runs of earlier versions have labels of single heads only.
+        labels = next((table[n] for n in ("label_joint", "label") if n in table), None)
         told = [] if labels is None else [n for n in labels if n in ("steady state", "equilibrium")]
         if labels is None or not told:
             return not_compared(item, where, says, rule)
@@ -279,19 +281,22 @@ class _Reading:
 
     def training(self) -> Statement:
         told = self._judged(
-            TRAINED, "added: training and entropy production",
-            "trained heads are further from equilibrium than random weights",
+            SHARPNESS, "added: training and entropy production",
+            "trained heads are more directed than random attention that is as sharp",
         )  # fmt: skip
         return replace(told, measured=told.measured + self._without_scale())
 
     def directions(self) -> Statement:
         return self._judged(
-            DIRECTED, "added: the two directions",
-            "heads are further from equilibrium than rows as peaked that do not agree",
+            ONE_WAY, "added: the two directions",
+            "a token that is looked at looks back less than chance",
         )  # fmt: skip
 
     def _judged(self, claim: Claim, item: str, says: str) -> Statement:
-        rule = f"interval of the difference of medians above 0 (verdict {claim.name})"
+        rule = (
+            "yes or no when the interval of the log ratio lies on one side of 0 and the ratio is "
+            f"more than negligible (verdict {claim.name})"
+        )
         verdict = self._verdicts.get(claim.name)
         if verdict is None or verdict.statistic.status != "ok":
             return not_compared(item, _ADDED, says, rule)

@@ -1,27 +1,28 @@
-"""Whether a walk along the attention of a head is irreversible, against two references."""
+"""Whether a walk along the attention of a head is irreversible, against chains as sharp."""
 
 from flowscope.lab.claim import INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["DIRECTED", "STAGE", "TABLES", "TRAINED"]
+__all__ = ["ONE_WAY", "SHARPNESS", "STAGE", "TABLES"]
 
 
-TRAINED = Claim(
+SHARPNESS = Claim(
     name="M1",
-    title="Beyond random",
-    says="attention is further from equilibrium than with random weights",
+    title="Beyond sharpness",
+    says="attention is more directed than random attention that is as sharp",
     asks="Does a random walk along attention have a direction, so that it differs from the same "
-    "walk run backwards? The reference is the same network with random weights, whose nearly "
-    "uniform attention has no direction.",
+    "walk run backwards, more than sharpness alone gives it? The reference is the same network "
+    "with random weights, its logits scaled until each head attends to as many keys.",
 )
 
 
-DIRECTED = Claim(
+ONE_WAY = Claim(
     name="M2",
-    title="Beyond shuffled",
-    says="attention is further from equilibrium than with shuffled keys",
-    asks="Is that direction stronger than chance gives for attention of the same sharpness? The "
-    "reference is the same attention with the keys shuffled.",
+    title="One-way looks",
+    says="a token that is looked at looks back less than chance",
+    asks="Are the looks of tokens at each other less mutual than chance? The reference is the same "
+    "attention with the keys shuffled, each token's weight on itself kept. Below it, looks are "
+    "mutual.",
 )
 
 
@@ -33,14 +34,46 @@ def _quantity(name: str, meaning: str, unit: str = "") -> Column:
     return Column(name, f"{meaning}, mean over prompts", unit, _BESIDE)
 
 
+def _ratio(null: str, words: str) -> Column:
+    """Log ratio of entropy production to a null, with its intervals and its p-value."""
+    return Column(
+        f"log_ratio_{null}",
+        f"log of the entropy production over that {words}, mean over different prompts",
+        "",
+        INTERVAL
+        | {
+            "{}_joint_low": "lower end of the 95 % interval of `{}`, all heads together",
+            "{}_joint_high": "upper end of the 95 % interval of `{}`, all heads together",
+            "{}_p": "p-value of `{}` = 0, corrected for the number of heads (maximal t)",
+        },
+    )
+
+
 TABLES = {
     "references": Table(
         purpose="what the heads are compared with, and on how many prompts",
         keys=("reference",),
         columns=(
-            Column("reference", "random weights, or keys permuted"),
+            Column(
+                "reference",
+                "random weights; random weights, as sharp (logits scaled to the effective keys of "
+                "the model's head); keys permuted",
+            ),
             Column("prompts", "prompts on which the reference was read"),
+            Column("repeats", "random twins, or permutations per prompt"),
             Column("because", "why there is no number; empty where there is one"),
+        ),
+        optional=True,
+    ),
+    "labels": Table(
+        purpose="how many heads bear each label, and how many labels may be wrong",
+        keys=("label",),
+        columns=(
+            Column("label", "steady state, equilibrium, undecided or refused"),
+            Column("heads", "heads with this label, each by its own 95 % interval"),
+            Column("expected_wrong", "most labels of `heads` that are wrong by chance, on average"),
+            Column("heads_joint", "heads with this label by intervals that cover all heads"),
+            Column("any_wrong_joint", "probability that any label of `heads_joint` is wrong"),
         ),
         optional=True,
     ),
@@ -70,12 +103,30 @@ TABLES = {
             ),
             _quantity("negative_share", "share of pairs of tokens with D < 0"),
             Column(
-                "entropy_production_permuted",
-                "`entropy_production` with the keys permuted",
+                "entropy_production_joint_low",
+                "lower end of the 95 % interval of `entropy_production`, all heads together",
                 "nat per step",
             ),
+            Column(
+                "entropy_production_joint_high",
+                "upper end of the 95 % interval of `entropy_production`, all heads together",
+                "nat per step",
+            ),
+            Column(
+                "entropy_production_permuted",
+                "`entropy_production` with the keys permuted, each token's weight on itself kept",
+                "nat per step",
+            ),
+            _ratio("permuted", "with permuted keys"),
+            Column(
+                "entropy_production_as_sharp",
+                "`entropy_production` of random twins whose head attends to as many keys",
+                "nat per step",
+            ),
+            _ratio("as_sharp", "of random twins whose head attends to as many keys"),
             Column("steps", "length of the walk that the label asks about: mean tokens"),
             Column("label", "steady state, equilibrium, undecided or refused"),
+            Column("label_joint", "the same from the intervals that cover all heads together"),
             Column(
                 "steps_to_tell",
                 "steps after which a walk can be told from its reversal at the level of the label",
@@ -95,7 +146,7 @@ STAGE = Stage(
     home=__name__,
     measure="measure.geometry",
     judge="judge.irreversibility",
-    claims=(TRAINED, DIRECTED),
-    settings=("batch", "chain", "damping"),
+    claims=(SHARPNESS, ONE_WAY),
+    settings=("batch", "chain", "damping", "permutations"),
     tables=TABLES,
 )

@@ -147,7 +147,10 @@ def furthest(source: Source) -> str:
     if not known:
         raise Missing("no head of this run has an entropy production")
     best = frame.iloc[sorted(known, key=lambda k: -values[k])[:TOP]]
-    names = ["entropy production", "random weights", "keys permuted", "label", "steps to tell"]
+    names = [
+        "entropy production", "random, as sharp", "keys permuted", "log ratio to permuted",
+        "label", "label, all heads together", "steps to tell",
+    ]  # fmt: skip
     names += _SHOWN.values()
     heading = "".join(f'<th scope="col">{name}</th>' for name in ("layer, head", *names))
     return (
@@ -163,9 +166,11 @@ def _furthest_row(row: pd.DataFrame) -> str:
     layer, head = (int(column(row, name)[0]) for name in ("layer", "head"))
     cells = [
         with_bounds(row, "entropy_production"),
-        numeral(column(row, "entropy_production_random")[0]),
+        numeral(column(row, "entropy_production_as_sharp")[0]),
         numeral(column(row, "entropy_production_permuted")[0]),
+        with_bounds(row, "log_ratio_permuted"),
         words(row, "label")[0],
+        words(row, "label_joint")[0],
         numeral(column(row, "steps_to_tell")[0]),
         *(numeral(column(row, name)[0]) for name in _SHOWN),
     ]

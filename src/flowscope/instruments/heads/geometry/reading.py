@@ -1,13 +1,14 @@
-"""The measuring pass over the heads of a model: batches in, scalars per prompt out, resumable."""
+"""The measuring passes over the heads of a model: batches in, scalars per prompt out, resumable."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flowscope.errors import UnsupportedModelError
@@ -18,28 +19,33 @@ from flowscope.probes import (
     ChainKind,
     GeometryProbe,
     InputBatch,
+    MatchedProbe,
+    PermutedProbe,
     Piece,
     TapProbe,
     model_anatomy,
     tap_pass,
 )
+from flowscope.probes.heads.chain_probe import ChainProbe
 from flowscope.records import Shards, Unavailable
 from flowscope.tap import AttentionCall, Chain, Tail
 
-__all__ = ["HeadReading", "read_heads"]
+__all__ = ["HeadReading", "read_heads", "read_matched"]
 
 
 _SCOUT = 8  # tokens that are enough to find the blocks
 
+Advance = Callable[[int], None]
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeadReading:
-    """What the pass left behind.
+    """What a pass left behind.
 
     Attributes
     ----------
     arrays
-        Those of `GeometryProbe`, one row per prompt.
+        Those of the probe, one row per prompt.
     because
         Why heads of a layer (from 0) have no number, where they have none.
     crossed
@@ -51,17 +57,16 @@ class HeadReading:
     crossed: int = 0
 
 
-@torch.no_grad()
 def read_heads(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
     walk: ChainKind,
     damping: float,
-    permuted: bool = False,
+    permutations: int = 0,
     shards: Shards | None = None,
-    advance: Callable[[int], None] = lambda prompts: None,
-) -> HeadReading:
+    advance: Advance = lambda prompts: None,
+) -> tuple[HeadReading, HeadReading | Unavailable]:
     """Run every batch under the tap; with a run folder, finished batches are not run again.
 
     Parameters
@@ -70,22 +75,70 @@ def read_heads(
         What is read, on what.
     walk, damping
         Which kernel walks, and the probability of a jump of the damped one.
-    permuted
-        Whether keys are permuted (see `GeometryProbe`).
+    permutations
+        How often the keys of each prompt are permuted, for the second reading; 0 for none.
     shards
         Where finished batches are written.
     advance
         Called with the number of prompts after every batch.
+
+    Returns
+    -------
+    The heads (`GeometryProbe`), and the same with their keys permuted (`PermutedProbe`).
     """
-    reading = _Geometry(chain=walk, damping=damping, permuted=permuted)
-    pieces = tap_pass(
-        model,
-        _scouted(model, batches),
-        {"heads": reading},
-        shards={"heads": shards} if shards is not None else {},
-        advance=advance,
+    probes: dict[str, _Chains] = {
+        "heads": _Chains(lambda n: GeometryProbe(n, chain=walk, damping=damping))
+    }
+    if permutations:
+        probes["permuted"] = _Chains(
+            lambda n: PermutedProbe(n, permutations=permutations), prefix="permuted-"
+        )
+    stores = dict.fromkeys(probes, shards) if shards is not None else {}
+    pieces = _passed(model, batches, probes, stores, advance)
+    if not permutations:
+        return _joined(pieces["heads"]), Unavailable("keys were not permuted")
+    return _joined(pieces["heads"]), _joined(pieces["permuted"])
+
+
+def read_matched(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    keys: Mapping[int, NDArray[np.float64]],
+    *,
+    walk: ChainKind,
+    damping: float,
+    permutation: int = 0,
+    advance: Advance = lambda prompts: None,
+) -> HeadReading:
+    """Read a model whose heads are scaled to the effective keys of another (`MatchedProbe`).
+
+    Parameters
+    ----------
+    model, batches
+        What is read, on what.
+    keys
+        Effective keys by prompt, ``[layers, heads]`` each.
+    walk, damping, advance
+        As for `read_heads`.
+    permutation
+        Number of the permutation of keys, for the unmasked chain.
+    """
+    moved = permutation if walk == "unmasked" else None
+    probe = _Chains(
+        lambda n: MatchedProbe(n, keys=keys, chain=walk, damping=damping, permutation=moved)
     )
-    return _joined(pieces["heads"])
+    return _joined(_passed(model, batches, {"matched": probe}, {}, advance)["matched"])
+
+
+@torch.no_grad()
+def _passed(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    probes: Mapping[str, "_Chains"],
+    stores: Mapping[str, Shards],
+    advance: Advance,
+) -> dict[str, list[Piece]]:
+    return tap_pass(model, _scouted(model, batches), probes, shards=stores, advance=advance)
 
 
 def _inputs(model: nn.Module, batch: Batch) -> dict[str, Any]:
@@ -111,17 +164,26 @@ def _scouted(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
         yield replace(batch, inputs=_inputs(model, batch))
 
 
-class _Geometry(TapProbe):
-    """Feeds the attention calls of the chain of blocks to a `GeometryProbe`."""
+class _Chains(TapProbe):
+    """Feeds the attention calls of the chain of blocks to a probe of chains.
+
+    Parameters
+    ----------
+    made
+        The probe, from the number of blocks.
+    prefix
+        Start of the names of its shards.
+    """
 
     hears = ("attention",)
     purpose = "heads to measure"
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
+    def __init__(self, made: Callable[[int], ChainProbe], prefix: str = "") -> None:
+        self._made = made
+        self.prefix = prefix  # type: ignore[misc]
 
     def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
-        self._probe = GeometryProbe(len(chain), **self._options)
+        self._probe = self._made(len(chain))
 
     def begin(self, batch: InputBatch) -> None:
         self._probe.begin(batch.prompts, batch.mask)
