@@ -5,7 +5,8 @@ the truth? Each cell calls the functions that the product calls, on synthetic co
 
 Parity: 64 groups of images, 4,000 values each, 16 bins, 6 times; runs of K and 2K steps share most
 of their values, flow and SDE none. The truth is an excess of 0 or of exactly .02 at all times.
-Slope: differences that fall as 1/K over 64 images, normal, exponential or lognormal. Rotation: a linear
+Slope: differences that fall as 1/K over 64 images, normal, exponential or lognormal. Rotation: a
+linear
 score in two coordinates with a rotation of 0 or of exactly .01 (the bound of the null) or .05 (the
 bound of *holds*) in two windows, 100 images.
 

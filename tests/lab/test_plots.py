@@ -15,7 +15,7 @@ from flowscope.lab.result import opened
 FOLDERS = Path(__file__).parent.parent / "golden" / "folders"
 SHEETS = {"token_map", "sync_strip", "image_samples", "image_uturn_strip"}
 """Figures of images or words, which matplotlib alone draws."""
-LATER = {"locking_slope": "locking_slopes"}
+LATER = {"locking_slope": "locking_slopes", "image_step_budget": "step_budget"}
 """Figures of a table that these folders of an earlier version lack."""
 
 

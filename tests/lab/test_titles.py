@@ -45,9 +45,9 @@ def test_document_has_titles_and_the_terminal_prints_them(result):
     for verdict in document["verdicts"]:
         assert verdict["title"] == result.instrument.title(verdict["name"]) != ""
         label = f"{verdict['name']} {verdict['title']}"
-        parts = (verdict["outcome"], verdict["strength"], verdict["gate"])
+        parts = (verdict["outcome"], verdict["strength"], verdict["gate_words"])
         assert f"{label} {decision_text(*parts)} " in printed
-        assert verdict["gate"] == (verdict["name"] == "P0")
+        assert verdict["gate"] == (verdict["name"] in ("P0", "I2"))
 
 
 def test_page_shows_titles_on_chips_and_cards(result):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from flowscope.errors import Missing
-from flowscope.records.verdict_text import GATE_WORDS
 
 __all__ = [
     "CLAIMS_TABLE",
@@ -45,7 +44,8 @@ class Claim:
         Whether it says what may be read rather than what was found: it is shown without the colours
         and the count of claims.
     gate_words
-        What a gate is called where it holds and where it fails.
+        What a gate is called where it holds and where it fails; without, "readable as a flow" and
+        "not readable as a flow".
     """
 
     name: str
@@ -54,7 +54,7 @@ class Claim:
     title: str = ""
     unit: str = "prompts"
     gate: bool = False
-    gate_words: tuple[str, str] = GATE_WORDS
+    gate_words: tuple[str, str] | None = None
 
 
 INTERVAL = {

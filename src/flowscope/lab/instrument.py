@@ -181,7 +181,9 @@ class Instrument:
     @cached_property
     def gates(self) -> Mapping[str, tuple[str, str]]:
         """Short names of the claims that are gates, and what each is called open and closed."""
-        return {claim.name: claim.gate_words for claim in self.claims if claim.gate}
+        from flowscope.records.verdict_text import GATE_WORDS
+
+        return {claim.name: claim.gate_words or GATE_WORDS for claim in self.claims if claim.gate}
 
     @cached_property
     def tables(self) -> Mapping[str, Table]:

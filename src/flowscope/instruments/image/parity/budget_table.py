@@ -19,15 +19,25 @@ from flowscope.records import Unavailable
 
 __all__ = ["budget_table", "budget_table_of"]
 
+_NUMBERS = (
+    "distance", "noise", "flow_change", "flow_noise", "sde_change", "sde_noise", "budget", "excess",
+    "excess_low", "excess_high", "detectable",
+)  # fmt: skip
 _POWERED = 0.84  # standard errors beyond the limit at which 80 % are found
 
 
 def budget_table(paths: PathRuns, model: ImageModel, config: ImageConfig) -> pd.DataFrame:
-    """Distance of the samplers with twice the steps, step errors and excess, by time."""
+    """Distance of the samplers with twice the steps, step errors and excess, by time.
+
+    All numbers are NaN where the schedule has too few times for twice the steps.
+    """
     runs = [torch.from_numpy(np.array(x)) for x in (*paths.counts[:2], *paths.fine)]
     places = pd.DataFrame([place_of(model, k + 1, int(time)) for k, time in enumerate(paths.times)])
-    found = step_budget(*runs, draws=config.draws, generator=seeded(config))
-    table = budget_table_of(found, places, seed=config.seed)
+    if len(paths.fine):
+        found = step_budget(*runs, draws=config.draws, generator=seeded(config))
+        table = budget_table_of(found, places, seed=config.seed)
+    else:
+        table = places.assign(counted=False, **dict.fromkeys(_NUMBERS, math.nan))
     return table.assign(outside=paths.outside.mean(0), images=config.images)
 
 

@@ -23,7 +23,7 @@ from flowscope.evidence.decisions import MINIMUM_UNITS, strength_of
 from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured, pure_number
 from flowscope.instruments.image.config import GUIDED
 from flowscope.instruments.image.parity import LEAST_LOG_SNR, LIMIT, PARITY
-from flowscope.lab.claim import Abstention, Missing
+from flowscope.lab.claim import Abstention
 from flowscope.lab.view import Records
 from flowscope.records import Decision, Interval, Outcome, Verdict
 from flowscope.records.verdict_text import UNINFORMATIVE
@@ -45,14 +45,12 @@ def parity(records: Records) -> list[Verdict]:
     settings = records.settings
     if settings["guidance"] != 1:
         raise Abstention(GUIDED)
-    try:
-        table = records.table("step_budget", *_COLUMNS)
-    except Missing:
+    table = records.table("step_budget", *_COLUMNS)
+    if table["distance"].isna().all():
         steps = int(settings["steps"])
         reason = (
             f"there is no run with {2 * steps} steps to tell the error of {steps} steps: the "
-            "schedule has too few times for it, or the run was made before it was measured. Take "
-            "fewer steps, or run again"
+            "schedule has too few times for it. Take fewer steps"
         )
         return [not_measured(PARITY, reason)]
     return [judge_parity(table, claim=PARITY, steps=settings["steps"], seed=settings["seed"])]

@@ -18,8 +18,7 @@ def paths(bench: ImageBench) -> None:
     """
     config, model, runs = bench.config, bench.subject.model, paths_of(bench)
     bench.put("parity", parity_table(parity_of(runs, config), runs, model, config))
-    if len(runs.fine):
-        bench.put("step_budget", budget_table(runs, model, config))
+    bench.put("step_budget", budget_table(runs, model, config))
     smoothness, whole = path_tables(runs, model, config)
     bench.put("smoothness", smoothness)
     bench.put("paths", whole)

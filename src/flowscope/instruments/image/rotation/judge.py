@@ -16,7 +16,7 @@ distribution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,7 +27,7 @@ from flowscope.evidence.decisions import strength_of
 from flowscope.evidence.verdicts import Claimed, no_verdict, not_measured, pure_number
 from flowscope.instruments.image.config import GUIDED
 from flowscope.instruments.image.rotation import GRADIENT, LEAST_LOG_SNR
-from flowscope.lab.claim import Abstention, Missing
+from flowscope.lab.claim import Abstention
 from flowscope.lab.view import Records
 from flowscope.records import (
     Decision,
@@ -39,9 +39,6 @@ from flowscope.records import (
     Verdict,
 )
 from flowscope.records.verdict_text import UNINFORMATIVE
-
-if TYPE_CHECKING:
-    from flowscope.flows.hodge import RotationReading
 
 __all__ = ["LEVEL", "THRESHOLDS", "gradient", "judge_gradient"]
 
@@ -63,14 +60,9 @@ def gradient(records: Records) -> list[Verdict]:
     settings = records.settings
     if settings["guidance"] != 1:
         raise Abstention(GUIDED)
-    table = records.table("rotation", "status", "because", "gradient_error_high", "log_snr", "step")
-    try:
-        arrays = records.arrays("rotation")
-    except Missing:
-        if (table["status"] == "ok").any():
-            older = "the run was made before windows were judged together; measure it again"
-            return [not_measured(GRADIENT, older)]
-        arrays = {}
+    table = records.table("rotation", "status", "because", "beyond", "log_snr", "step")
+    # Runs of earlier versions have no arrays; a run without a reading has none either.
+    arrays = records.arrays("rotation") if (table["status"] == "ok").any() else {}
     degree, seed = settings["rotation_degree"], settings["seed"]
     return [judge_gradient(table, arrays, claim=GRADIENT, degree=degree, seed=seed)]
 
@@ -120,7 +112,7 @@ def judge_gradient(
     guard = _unsound(late, sound)
     if sound.empty:
         return _nothing_sound(claim, guard)
-    windows = _windows(_readings(arrays, sound["step"].tolist()), seed)
+    windows = _windows(arrays, sound["step"].tolist(), seed)
     return _verdict(windows, sound, guard or _blind(sound), claim, degree=degree, seed=seed)
 
 
@@ -149,20 +141,14 @@ class _Windows(NamedTuple):
     detectable: float
 
 
-def _readings(arrays: Mapping[str, NDArray[Any]], steps: Sequence[int]) -> list[RotationReading]:
-    from flowscope.flows.hodge import restored_readings
-
+def _windows(arrays: Mapping[str, NDArray[Any]], steps: Sequence[int], seed: int) -> _Windows:
+    """Effects, joint interval and p of the windows at these steps, from the stored readings."""
     places = {int(step): k for k, step in enumerate(arrays["step"])}
-    every = restored_readings(arrays)
-    return [every[places[int(step)]] for step in steps]
-
-
-def _windows(readings: list[RotationReading], seed: int) -> _Windows:
-    from flowscope.flows.hodge import rotation_presence
-
-    controls = np.array([one.control for one in readings])
-    effects = np.array([one.normalised.value for one in readings]) - controls
-    pseudo = np.stack([one.normalised.pseudo_values.cpu().numpy() for one in readings], 1)
+    rows = [places[int(step)] for step in steps]
+    controls = np.asarray(arrays["controls"], np.float64)[rows].mean(1)
+    margins = np.asarray(arrays["margin"], np.float64)[rows]
+    shares = np.asarray(arrays["normalised"], np.float64)[rows, 0]
+    pseudo = np.asarray(arrays["normalised_blocks"], np.float64)[rows].T
     joint = simultaneous(pseudo - controls, seed=seed).joint
     interval: Interval | Unavailable = joint
     if not isinstance(joint, Unavailable):
@@ -172,15 +158,17 @@ def _windows(readings: list[RotationReading], seed: int) -> _Windows:
             if np.isnan(low)
             else Interval(low=low, high=high, level=joint.level, method=joint.method)
         )
-    null = np.stack([one.null.cpu().numpy() for one in readings], 1)
-    spread = np.maximum(null.std(0), 1e-12)
-    reach = np.quantile((null / spread).max(1), 1 - LEVEL) + _POWERED
-    margins = np.array([one.margin for one in readings]) - controls
+    null = np.asarray(arrays["null"], np.float64)[rows].T
+    spread = np.maximum(null.std(0, ddof=1), 1e-12)
+    largest = (null / spread).max(1)
+    above = ((shares - margins) / spread).max()
     return _Windows(
-        effects=effects,
+        effects=shares - controls,
         interval=interval,
-        p=rotation_presence(readings).p,
-        detectable=float((margins + reach * spread).max()),
+        p=float((1 + (largest >= above).sum()) / (1 + len(largest))),
+        detectable=float(
+            (margins - controls + (np.quantile(largest, 1 - LEVEL) + _POWERED) * spread).max()
+        ),
     )
 
 
