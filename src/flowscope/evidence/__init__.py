@@ -1,6 +1,6 @@
 """The kit of every judge: intervals, resampled prompts, verdicts. Knows no model and no tap."""
 
-from flowscope.evidence.bootstrap import Counts, resampled_counts
+from flowscope.evidence.bootstrap import Counts, percentile_interval, resampled_counts
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect
 from flowscope.evidence.layer_shifts import (
     FEWEST_LAYERS,
@@ -24,6 +24,7 @@ __all__ = [
     "median_over_prompts",
     "mirrored_shifts",
     "not_measured",
+    "percentile_interval",
     "resampled_counts",
     "simultaneous",
     "simultaneous_difference",
