@@ -180,7 +180,7 @@ def test_replicas_that_never_part_decide_nothing(tmp_path):
 
 def test_the_terminal_shows_every_class_and_the_control(tiny_run):
     words = " ".join(shown("sync", tiny_run("sync").document).split())
-    for part in ("owl", "shared noise", "small run (8 pairs)"):
+    for part in ("owl", "shared noise", "95 % intervals over pairs"):
         assert part in words
 
 

@@ -38,8 +38,7 @@ class SyncConfig(Config):
     pairs: int = setting(24, "Pairs of replicas per class", option=True, ge=4)
     finals: int = setting(
         128,
-        "Images per class behind the covariance of the Gaussian control; those of pairs that were "
-        "never coupled count",
+        "Images per class behind the covariance of the Gaussian control",
         ge=0,
     )
     steps: int = setting(16, "Reverse steps of a generation", option=True, ge=6)
@@ -72,8 +71,7 @@ class SyncConfig(Config):
     )
     band: int = setting(
         0,
-        "Modes in the leading and in the trailing band, a quarter of the pairs or fewer; 0 is a "
-        "quarter of the pairs, at most 8",
+        "Modes in the leading and the trailing band; 0 is a quarter of the pairs, at most 8",
         ge=0,
     )
     kept: int = setting(
