@@ -114,9 +114,9 @@ class Junction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        if (
-            torch.compiler.is_compiling()
-        ):  # another thread compiles: no thread-local state in graphs
+        # True only in graphs that another thread traces: no state of this module belongs there.
+        # (`is_compiling` is True in every thread while one of them compiles.)
+        if torch.compiler.is_dynamo_compiling():
             return self._onward(*args, **kwargs)
         watchers = _THREAD.watchers.of.get(self._key)
         if watchers is None:

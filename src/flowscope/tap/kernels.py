@@ -172,7 +172,7 @@ def switched_backend(configs: list[Any]) -> Iterator[None]:
 
 
 @cache
-def _read_per_thread(kind: type) -> None:
+def _read_per_thread(kind: Any) -> None:
     """Make the backend of configurations of a class depend on the thread that reads it."""
     owner: Any = next(base for base in kind.__mro__ if _BACKEND in vars(base))
     beneath: property = vars(owner)[_BACKEND]
