@@ -15,7 +15,7 @@ from flowscope.tap.recorder import traced
 from flowscope.tap.state import state_kept
 from flowscope.tap.trace import Trace, mapped, tensors_in
 
-__all__ = ["probe"]
+__all__ = ["probe", "refuse_meta"]
 
 
 def probe(
@@ -28,7 +28,7 @@ def probe(
     UnsupportedModelError
         When neither seam sees an attention call in every block, or tensors have no values.
     """
-    _refuse_meta(root, args, kwargs)
+    refuse_meta(root, args, kwargs)
     with torch.no_grad():
         try:
             return _judged(_recorded(root, args, kwargs), blocks, "sdpa")
@@ -44,7 +44,7 @@ def probe(
                     raise refusal from None
 
 
-def _refuse_meta(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse_meta(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise where there is nothing to measure: tensors on the meta device have shapes only."""
     advice = "Load the weights and move the inputs to their device, then tap the model."
     inputs = [place for place, tensor in tensors_in((args, kwargs)) if tensor.is_meta]
