@@ -171,7 +171,6 @@ def switched_backend(configs: list[Any]) -> Iterator[None]:
         yield
 
 
-@cache
 def _read_per_thread(kind: Any) -> None:
     """Make the backend of configurations of a class depend on the thread that reads it."""
     owner: Any = next(base for base in kind.__mro__ if _BACKEND in vars(base))
