@@ -19,6 +19,8 @@ from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
+from flowscope.tap.probing import refuse_meta
+from flowscope.tap.state import State
 
 __all__ = ["Examination", "Obstacle", "doctor", "examined"]
 
@@ -165,13 +167,16 @@ def doctor(
     loaded = source if isinstance(source, Loaded) else load(source, **options)
     batch = sample_inputs(loaded) if inputs is None else inputs
     with torch.no_grad():
-        expected = _first_tensor(loaded.model(**batch))
         try:
+            refuse_meta(loaded.model, (), batch)
+            state = State(loaded.model)
+            expected = _first_tensor(loaded.model(**batch))
+            changes = state.changes()
             visit = _Visit(loaded.model, batch, blocks)
         except UnsupportedModelError as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
-    return _examination(loaded, visit, error)
+    return _examination(loaded, visit, error, _bookkeeping(changes))
 
 
 def examined(config: DoctorConfig) -> Examination:
@@ -226,10 +231,25 @@ class _Visit:
             self.write_error = max(self.write_error, float(difference / scale))
 
 
-def _examination(loaded: Loaded, visit: _Visit, error: float) -> Examination:
+def _bookkeeping(changes: tuple[str, ...]) -> list[Obstacle]:
+    """What a pass changed on the model itself, in words."""
+    if not changes:
+        return []
+    names = ", ".join(changes[:3]) + (f" and {len(changes) - 3} more" if len(changes) > 3 else "")
+    reason = (
+        f"a forward pass changes {names}. The probing pass puts buffers and attributes back (not "
+        "what lies inside objects of the model); the passes of a measurement change them"
+    )
+    return [Obstacle(what="passes that leave the model as it was", because=reason)]
+
+
+def _examination(
+    loaded: Loaded, visit: _Visit, error: float, bookkeeping: list[Obstacle]
+) -> Examination:
     anatomy = visit.anatomy
     depth = anatomy.depth
     writes, obstacles = _writes(depth)
+    obstacles.extend(bookkeeping)
     how = "in place, bitwise neutral" if error == 0 else f"output changes by at most {error:.2g}"
     can = [
         f"read {visit.attention_calls} attention calls per pass ({how}; rows sum to 1 within "

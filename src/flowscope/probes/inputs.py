@@ -3,7 +3,7 @@
 The tap tells queries, keys and values; a block pass tells the residual stream. Between them stands
 the normalised state that the projections read, which is what the points of a layer *are* for its
 attention. It is the first floating-point argument of the module that makes the attention call, in
-transformers and diffusers alike, so one hook per such module sees it.
+transformers and diffusers alike, so one watcher per such module sees it.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall, Chain, Tap
+from flowscope.tap.dispatch import Watcher, thread_watchers
 from flowscope.tap.trace import arguments_of, tensors_in
 
 __all__ = ["AttentionInputs"]
@@ -47,9 +48,8 @@ class AttentionInputs:
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        # After the tap's own hook, so that the anatomy of this pass is known.
-        handle = self._model.register_forward_pre_hook(lambda module, args: self._hook())
-        self._undo.callback(handle.remove)
+        # Inside the tap's own watcher, so that the anatomy of this pass is known.
+        self._undo.callback(thread_watchers().add(self._model, self._start))
         return self
 
     def __exit__(
@@ -81,6 +81,10 @@ class AttentionInputs:
             )
         return x
 
+    def _start(self, proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._hook()
+        return proceed(*args, **kwargs)
+
     def _hook(self) -> None:
         chain = self._tap.anatomy.depth
         if not isinstance(chain, Chain):
@@ -90,17 +94,20 @@ class AttentionInputs:
         for path in sorted(paths - self._hooked - self._blocks):
             self._hooked.add(path)
             module = self._root.get_submodule(path)
-            handle = module.register_forward_pre_hook(self._keep(path), with_kwargs=True)
-            self._undo.callback(handle.remove)
+            self._undo.callback(thread_watchers().add(module, self._keeper(module, path)))
 
-    def _keep(self, path: str) -> Callable[[nn.Module, Any, Any], None]:
-        def keep(module: nn.Module, args: Any, kwargs: Any) -> None:
-            self._given.pop(path, None)
-            if not getattr(module, "batch_first", True):
-                return  # [length, batch, width]: not told apart from ours when both are equal
-            tensors = tensors_in(arguments_of(module, args, kwargs))
-            first = next((t for _, t in tensors if t.is_floating_point()), None)
-            if first is not None:
-                self._given[path] = first.detach()
+    def _keeper(self, module: nn.Module, path: str) -> Watcher:
+        def keep(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            self._keep(module, path, args, kwargs)
+            return proceed(*args, **kwargs)
 
         return keep
+
+    def _keep(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> None:
+        self._given.pop(path, None)
+        if not getattr(module, "batch_first", True):
+            return  # [length, batch, width]: not told apart from ours when both are equal
+        tensors = tensors_in(arguments_of(module, args, kwargs))
+        first = next((t for _, t in tensors if t.is_floating_point()), None)
+        if first is not None:
+            self._given[path] = first.detach()

@@ -135,6 +135,7 @@ class ForwardPass(TorchFunctionMode):
         self._visits: dict[str, int] = {}
         self._outside = 0
         self._paused = False
+        self.nested = 0  # calls of the model inside its own pass
         self.attentions = 0
         self._blocks: dict[str, list[tuple[Chain, Block]]] = {}
         for chain in anatomy.chains:
@@ -164,22 +165,44 @@ class ForwardPass(TorchFunctionMode):
                 return self._multi_head(func, args, kwargs)
         return func(*args, **kwargs)
 
+    @property
+    def silent(self) -> bool:
+        """Whether what runs is not part of the pass: the tap's own, or a listener's."""
+        return self._paused
+
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Do not listen for a while: what runs is the tap's own, or a listener's."""
-        self._paused = True
+        """Do not listen for a while."""
+        before, self._paused = self._paused, True
         try:
             yield
         finally:
-            self._paused = False
+            self._paused = before
 
     def _multi_head(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = REQUESTS[ATTENTION]
         with routed_attention(lambda *a, **k: self._attend(request(*a, **k))):
             return func(*args, **kwargs)
 
-    def enter_block(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> None:
-        """A block of a chain begins."""
+    def through_block(
+        self, module: nn.Module, path: str, proceed: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Run a block of a chain and give its passes to the listeners, unless it fails."""
+        with self.paused():
+            block = self._opened(module, path, args, kwargs)
+        self._open.append(block)
+        try:
+            output = proceed(*args, **kwargs)
+        finally:
+            self._open.pop()
+        if self._listeners.block and block.hidden_in:
+            with self.paused():
+                for event in block.passes(output, self._number):
+                    for listener in self._listeners.block:
+                        listener(event)
+        return output
+
+    def _opened(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> _OpenBlock:
         visit = self._visits.get(path, 0)
         self._visits[path] = visit + 1
         if visit >= len(self._blocks[path]):
@@ -193,18 +216,7 @@ class ForwardPass(TorchFunctionMode):
         if self._listeners.block:
             tensors = dict(tensors_in(arguments_of(module, args, kwargs)))
             hidden = {stream: tensors[stream] for stream in block.places}
-        self._open.append(_OpenBlock(chain, block, hidden))
-
-    def leave_block(self, output: Any) -> None:
-        """The innermost block ends; its passes are told unless it failed."""
-        if not self._open:
-            return
-        block = self._open.pop()
-        if output is None or not self._listeners.block:
-            return
-        for event in block.passes(output, self._number):
-            for listener in self._listeners.block:
-                listener(event)
+        return _OpenBlock(chain, block, hidden)
 
     def _expected(self) -> AttentionSite:
         if self._open:

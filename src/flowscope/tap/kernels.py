@@ -8,13 +8,13 @@ Two seams lead to one `Request`:
    backend. It answers to torch function modes, so one mode sees both.
 
 ``F.multi_head_attention_forward`` swallows torch function modes; `routed_attention` lets the call
-inside it be seen.
+inside it be seen. Both are switched for the thread that asks; other threads run as before.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -23,18 +23,20 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from flowscope.errors import UnsupportedModelError
+from flowscope.tap.dispatch import is_switched, routed_calls, switched
 
 __all__ = [
     "INTERFACE",
     "REQUESTS",
     "Request",
+    "attention_configs",
     "interface_attention",
-    "register_interface",
     "routed_attention",
+    "switched_backend",
 ]
 
 INTERFACE: Final = "flowscope"
-_ROUTING = threading.RLock()
+_BACKEND: Final = "_attn_implementation"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,33 +144,50 @@ REQUESTS: Final[dict[Callable[..., Any], Callable[..., Request]]] = {
 }
 
 
+routed_attention = routed_calls
+"""Needed only inside ``F.multi_head_attention_forward``, which looks the name up in its module."""
+
+
+def attention_configs(root: nn.Module) -> list[Any]:
+    """Configurations of transformers models that choose an attention backend, outermost first."""
+    holders = (getattr(module, "config", None) for module in root.modules())
+    configs = {id(c): c for c in holders if isinstance(getattr(type(c), _BACKEND, None), property)}
+    for config in list(configs.values()):
+        parts = (getattr(config, name, None) for name in getattr(config, "sub_configs", ()))
+        configs.update((id(part), part) for part in parts if hasattr(part, _BACKEND))
+    return list(configs.values())
+
+
 @contextmanager
-def routed_attention(attend: Callable[..., Tensor]) -> Iterator[None]:
-    """Send this thread's ``F.scaled_dot_product_attention`` calls to ``attend`` for a while.
+def switched_backend(configs: list[Any]) -> Iterator[None]:
+    """Let this thread's passes read `INTERFACE` as the backend of these configurations.
 
-    Needed only inside ``F.multi_head_attention_forward``, which looks the name up in its module.
-    Other threads keep the original; the lock keeps two taps from restoring out of order.
+    The configurations themselves stay as they are, so that nothing has to be put back.
     """
-    original, owner = F.scaled_dot_product_attention, threading.get_ident()
-
-    def routed(*args: Any, **kwargs: Any) -> Tensor:
-        if threading.get_ident() != owner:
-            return original(*args, **kwargs)
-        F.scaled_dot_product_attention = original
-        try:
-            return attend(*args, **kwargs)
-        finally:
-            F.scaled_dot_product_attention = routed
-
-    with _ROUTING:
-        F.scaled_dot_product_attention = routed
-        try:
-            yield
-        finally:
-            F.scaled_dot_product_attention = original
+    _register_interface()
+    for config in configs:
+        _read_per_thread(type(config))
+    with switched(configs):
+        yield
 
 
-def register_interface() -> None:
+def _read_per_thread(kind: Any) -> None:
+    """Make the backend of configurations of a class depend on the thread that reads it."""
+    owner: Any = next(base for base in kind.__mro__ if _BACKEND in vars(base))
+    beneath: property = vars(owner)[_BACKEND]
+    if beneath.fget is None or getattr(beneath.fget, "per_thread", False):
+        return
+    read = beneath.fget
+
+    def backend(config: Any) -> Any:
+        return INTERFACE if is_switched(config) else read(config)
+
+    backend.per_thread = True  # type: ignore[attr-defined]
+    setattr(owner, _BACKEND, property(backend, beneath.fset, beneath.fdel, beneath.__doc__))
+
+
+@cache
+def _register_interface() -> None:
     """Make `INTERFACE` known to transformers, as an attention and as its mask twin."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask

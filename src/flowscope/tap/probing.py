@@ -1,8 +1,7 @@
-"""The probing pass: one extra forward pass that leaves no mark, and the backend it needs."""
+"""The probing pass: one extra forward pass that leaves no mark."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,11 +10,12 @@ from torch import Tensor, nn
 from flowscope.errors import UnsupportedModelError
 from flowscope.tap.anatomy import Anatomy
 from flowscope.tap.discovery import anatomy_of
-from flowscope.tap.kernels import INTERFACE, register_interface
+from flowscope.tap.kernels import attention_configs, switched_backend
 from flowscope.tap.recorder import traced
+from flowscope.tap.state import state_kept
 from flowscope.tap.trace import Trace, mapped, tensors_in
 
-__all__ = ["backends_of", "probe", "switched_backend"]
+__all__ = ["probe", "refuse_meta"]
 
 
 def probe(
@@ -26,20 +26,42 @@ def probe(
     Raises
     ------
     UnsupportedModelError
-        When neither seam sees an attention call in every block.
+        When neither seam sees an attention call in every block, or tensors have no values.
     """
+    refuse_meta(root, args, kwargs)
     with torch.no_grad():
         try:
             return _judged(_recorded(root, args, kwargs), blocks, "sdpa")
         except UnsupportedModelError as refusal:
-            if not _configs(root):
+            configs = attention_configs(root)
+            if not configs:
                 raise
-            with switched_backend(root):
+            with switched_backend(configs):
                 trace = _recorded(root, args, kwargs)
                 try:
                     return _judged(trace, blocks, "interface")
                 except UnsupportedModelError:
                     raise refusal from None
+
+
+def refuse_meta(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise where there is nothing to measure: tensors on the meta device have shapes only."""
+    advice = "Load the weights and move the inputs to their device, then tap the model."
+    inputs = [place for place, tensor in tensors_in((args, kwargs)) if tensor.is_meta]
+    if inputs:
+        raise UnsupportedModelError(
+            f"{type(root).__name__} was given {len(inputs)} tensors on the meta device, which have "
+            f"shapes and no values, so that nothing can be measured. {advice}"
+        )
+    if any(hasattr(module, "_hf_hook") for module in root.modules()):
+        return  # off-loaded by accelerate: weights come when their module runs
+    weights = [*root.named_parameters(), *root.named_buffers()]
+    empty = [name for name, tensor in weights if tensor.is_meta]
+    if empty:
+        raise UnsupportedModelError(
+            f"{len(empty)} of {len(weights)} weights of {type(root).__name__} are on the meta "
+            f"device ({empty[0]} first): they have shapes and no values. {advice}"
+        )
 
 
 def _judged(trace: Trace, blocks: Sequence[str], seam: str) -> Anatomy:
@@ -57,7 +79,7 @@ def _recorded(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     args, kwargs = _own(args, kwargs)
     with (
         torch.random.fork_rng(devices=_cuda_devices(root)),
-        _running_statistics_kept(root),
+        state_kept(root),
         traced(root) as recorder,
     ):
         output = root.forward(*args, **kwargs)
@@ -83,40 +105,3 @@ def _own(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         return mapped(value, Tensor, lambda t: copies.setdefault(id(t), t.clone()))
 
     return tuple(own(a) for a in args), {name: own(a) for name, a in kwargs.items()}
-
-
-@contextmanager
-def _running_statistics_kept(root: nn.Module) -> Iterator[None]:
-    """Restore what a pass in training mode changes: the running averages of normalisations."""
-    norms = [m for m in root.modules() if m.training and hasattr(m, "running_mean")]
-    saved: list[tuple[Tensor, Tensor]] = [(b, b.clone()) for m in norms for b in m.buffers(False)]
-    try:
-        yield
-    finally:
-        for buffer, value in saved:
-            buffer.copy_(value)
-
-
-def _configs(root: nn.Module) -> list[Any]:
-    """Configurations that choose an attention backend, outermost first."""
-    found = {id(c): c for m in root.modules() if (c := getattr(m, "config", None)) is not None}
-    return [c for c in found.values() if hasattr(c, "_attn_implementation")]
-
-
-def backends_of(root: nn.Module) -> tuple[str, ...]:
-    """The attention backends that the transformers models inside ``root`` are set to."""
-    return tuple(str(config._attn_implementation) for config in _configs(root))
-
-
-@contextmanager
-def switched_backend(root: nn.Module) -> Iterator[None]:
-    """Run the transformers models inside ``root`` on flowscope's interface for a while."""
-    register_interface()
-    saved = [(config, config._attn_implementation) for config in _configs(root)]
-    try:
-        for config, _ in saved:
-            config._attn_implementation = INTERFACE
-        yield
-    finally:
-        for config, implementation in saved:
-            config._attn_implementation = implementation

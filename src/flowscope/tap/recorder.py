@@ -1,4 +1,4 @@
-"""Writes one forward pass down as a `Trace`: a torch function mode and hooks on every module."""
+"""Writes one forward pass down as a `Trace`, by a torch function mode and watchers of modules."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from flowscope.tap.dispatch import Watcher, thread_watchers
 from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.trace import (
     Attention,
@@ -164,25 +165,25 @@ def _head_groups(q: Tensor, k: Tensor, v: Tensor) -> int:
 
 @contextmanager
 def traced(root: nn.Module) -> Iterator[Recorder]:
-    """Record every torch function and module call of ``root`` while the context lasts."""
+    """Record this thread's torch functions and module calls while the context lasts."""
     recorder = Recorder(root)
-    with ExitStack() as handles:
+    watchers = thread_watchers()
+    with ExitStack() as undo:
         for path, module in root.named_modules():
-            if module is root:
-                continue
-
-            def before(module: nn.Module, args: Any, kwargs: Any, path: str = path) -> None:
-                with torch._C.DisableTorchFunction():
-                    recorder.enter(module, path, args, kwargs)
-
-            def after(module: nn.Module, args: Any, output: Any) -> None:
-                with torch._C.DisableTorchFunction():
-                    recorder.leave(output)
-
-            first = module.register_forward_pre_hook(before, with_kwargs=True)
-            last = module.register_forward_hook(after)
-            handles.callback(first.remove)
-            handles.callback(last.remove)
+            if module is not root:
+                undo.callback(watchers.add(module, _watcher(recorder, module, path)))
         with recorder:
             yield recorder
         recorder.trace.root.ops = range(len(recorder.trace.ops))
+
+
+def _watcher(recorder: Recorder, module: nn.Module, path: str) -> Watcher:
+    def record(proceed: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with torch._C.DisableTorchFunction():
+            recorder.enter(module, path, args, kwargs)
+        output = proceed(*args, **kwargs)
+        with torch._C.DisableTorchFunction():
+            recorder.leave(output)
+        return output
+
+    return record

@@ -1,12 +1,14 @@
 """The tap: listen to the attention and the residual stream of a loaded model, or replace attention.
 
-Nothing about a model is switched until a listener asks for it; everything is undone on exit.
+Nothing about a model is switched until a listener asks for it; everything is undone on exit. A pass
+belongs to the thread that made it: `flowscope.tap.dispatch` says how.
 """
 
-import sys
+import threading
+import warnings
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,14 +17,27 @@ from torch import nn
 
 from flowscope.errors import InvalidInputError, TapError, UnsupportedModelError
 from flowscope.tap.anatomy import Anatomy
+from flowscope.tap.dispatch import Watcher, eager_code, foreign_calls, thread_watchers
 from flowscope.tap.forward import AttentionListener, BlockListener, ForwardPass, Listeners
-from flowscope.tap.probing import backends_of, probe, switched_backend
+from flowscope.tap.kernels import attention_configs, switched_backend
+from flowscope.tap.probing import probe
 
 __all__ = ["Tap"]
 
 # Anatomies survive the tap that found them, not the model: a second tap need not probe again.
 _KNOWN: "weakref.WeakKeyDictionary[nn.Module, dict[Any, Anatomy]]" = weakref.WeakKeyDictionary()
 _KNOWN_PER_MODEL = 4
+_PROBING = threading.RLock()
+
+
+class _Running(threading.local):
+    """The passes that the running thread is in, outermost first."""
+
+    def __init__(self) -> None:
+        self.passes: list[ForwardPass] = []
+
+
+_RUNNING = _Running()
 
 
 class Tap:
@@ -42,6 +57,10 @@ class Tap:
     gradient, random state and caches untouched) in which the anatomy is found; later passes and
     later taps on the same model reuse it. A model run under ``torch.compile`` runs eagerly while
     it is listened to.
+
+    A tap listens to the thread that enters it. Passes of other threads through the same model run
+    as if there were no tap, each thread may have taps of its own, and any thread may close a tap. A
+    copy or a pickle of a tapped model is a bare model.
 
     Raises
     ------
@@ -68,15 +87,16 @@ class Tap:
         self._root: nn.Module = getattr(model, "_orig_mod", model)
         self._paths = _block_paths(self._root, blocks)
         self._entered = self._listening = False
+        self._lock = threading.RLock()
+        self._thread = thread_watchers()
         self._listeners = Listeners()
         self._undo = ExitStack()
-        self._switched = False
+        self._configs: list[Any] = []
         self._backends: tuple[str, ...] = ()
         self._pass: ForwardPass | None = None
-        self._during = ExitStack()
-        self._nested = self._passes = 0
+        self._passes = self._foreign = 0
         self._anatomy: Anatomy | None = None
-        self._hooked: set[str] = set()
+        self._watched: set[str] = set()
         self._stamp: _Stamp | None = None
 
     def __enter__(self) -> Self:
@@ -86,6 +106,7 @@ class Tap:
                 "listeners make a second Tap."
             )
         self._entered = True
+        self._thread = thread_watchers()
         return self
 
     def __exit__(
@@ -94,14 +115,28 @@ class Tap:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._during.close()
-        self._undo.close()
-        self._listeners.attention.clear()
-        self._listeners.block.clear()
-        self._hooked.clear()
-        self._pass = None
-        self._entered = self._listening = self._switched = False
-        self._nested = self._passes = 0
+        ignored = 0
+        if self._listening and not self._passes and error is None:
+            ignored = foreign_calls(self._model) - self._foreign
+        with self._lock:
+            try:
+                self._undo.close()
+            finally:
+                # A pass that its thread is still in runs on to its end and has no listeners.
+                self._listeners.attention.clear()
+                self._listeners.block.clear()
+                self._listeners = Listeners()
+                self._watched.clear()
+                self._pass = None
+                self._entered = self._listening = False
+                self._passes = 0
+        if ignored > 0:
+            warnings.warn(
+                f"This tap heard nothing: the model ran {ignored} times in other threads and never "
+                "in the thread that entered the tap. Enter the tap in the thread that runs the "
+                "model.",
+                stacklevel=2,
+            )
 
     @property
     def anatomy(self) -> Anatomy:
@@ -109,7 +144,7 @@ class Tap:
         if self._anatomy is None:
             raise TapError(
                 "The anatomy is known after the first forward pass with a listener. Register one "
-                "and run the model once inside the `with` block."
+                "and run the model once inside the `with` block, in the thread that entered it."
             )
         return self._anatomy
 
@@ -134,76 +169,101 @@ class Tap:
             raise TapError("Listeners live inside the `with` block: `with Tap(model) as tap: ...`.")
         if not callable(listener):
             raise InvalidInputError(f"A listener must be callable; got {type(listener).__name__}.")
-        if self._listening:
-            return
-        self._listening = True
-        self._backends = backends_of(self._root)
-        if getattr(self._model, "_compiled_call_impl", None) is not None:
-            compiled, self._model._compiled_call_impl = self._model._compiled_call_impl, None
-            self._undo.callback(setattr, self._model, "_compiled_call_impl", compiled)
-        before = self._model.register_forward_pre_hook(self._before, with_kwargs=True)
-        after = self._model.register_forward_hook(self._after, always_call=True, prepend=True)
-        self._undo.callback(before.remove)
-        self._undo.callback(after.remove)
+        with self._lock:
+            if self._listening or not self._entered:
+                return
+            self._listening = True
+            self._configs = attention_configs(self._root)
+            self._backends = tuple(str(config._attn_implementation) for config in self._configs)
+            self._undo.callback(self._thread.add(self._model, self._around))
+            self._foreign = foreign_calls(self._model)
 
-    def _before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._pass is not None:  # the model runs inside its own pass: not ours to tell
-            self._nested += 1
-            return
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
-            self._during.enter_context(torch.compiler.set_stance("force_eager"))
-        self._anatomy = anatomy = self._known(args, kwargs)
-        if anatomy.seam == "interface" and not self._switched:
-            self._switched = True
-            self._undo.enter_context(switched_backend(self._root))
-        self._hook_blocks(anatomy)
-        number, self._passes = self._passes, self._passes + 1
-        self._pass = ForwardPass(anatomy, self._listeners, number, torch.is_grad_enabled())
-        self._during.enter_context(self._pass)
-
-    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._nested:
-            self._nested -= 1
-            return
-        observed, self._pass = self._pass, None
-        self._during.close()
-        if observed is not None and output is not None and self._listeners.attention:
+    def _around(
+        self, proceed: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Listen to one call of the model; runs in the thread that entered the tap."""
+        outer = self._pass
+        if outer is not None:  # the model runs inside its own pass: not ours to tell
+            outer.nested += 1
+            try:
+                return proceed(*args, **kwargs)
+            finally:
+                outer.nested -= 1
+        listeners = self._listeners
+        with ExitStack() as during:
+            during.enter_context(eager_code())
+            self._anatomy = anatomy = self._known(args, kwargs)
+            if anatomy.seam == "interface":
+                during.enter_context(switched_backend(self._configs))
+            observed = self._observed(anatomy, listeners)
+            during.callback(self._ended, observed)
+            during.enter_context(observed)
+            output = proceed(*args, **kwargs)
+        if listeners.attention:
             _refuse_silence(observed)
+        return output
+
+    def _observed(self, anatomy: Anatomy, listeners: Listeners) -> ForwardPass:
+        """Begin a pass; where the tap was closed in the meantime, one that nobody hears."""
+        with self._lock:
+            observed = ForwardPass(anatomy, listeners, self._passes, torch.is_grad_enabled())
+            if listeners is self._listeners and self._listening:
+                self._watch_blocks(anatomy)
+                self._passes += 1
+                self._pass = observed
+        _RUNNING.passes.append(observed)
+        return observed
+
+    def _ended(self, observed: ForwardPass) -> None:
+        _RUNNING.passes.remove(observed)
+        with self._lock:
+            if self._pass is observed:
+                self._pass = None
 
     def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Anatomy:
         given = frozenset(name for name, value in kwargs.items() if value is not None)
         if self._stamp is None or not self._stamp.holds():
             self._stamp = _Stamp(self._root)
         key = (self._stamp.fingerprint, self._backends, self._paths, len(args), given)
-        known = _KNOWN.setdefault(self._root, {})
+        known = _KNOWN.get(self._root, {})
         if key not in known:
-            # Old entries hold replaced parameters alive; a handful is enough for any real use.
-            while len(known) >= _KNOWN_PER_MODEL:
-                del known[next(iter(known))]
-            known[key] = probe(self._root, args, kwargs, self._paths)
+            with _PROBING, _all_paused():  # one at a time: a second thread finds what the first did
+                known = _KNOWN.setdefault(self._root, {})
+                if key not in known:
+                    anatomy = probe(self._root, args, kwargs, self._paths)
+                    # Old entries hold replaced parameters alive; a handful is enough.
+                    for old in list(known)[: len(known) + 1 - _KNOWN_PER_MODEL]:
+                        del known[old]
+                    known[key] = anatomy
+                return known[key]
         return known[key]
 
-    def _hook_blocks(self, anatomy: Anatomy) -> None:
+    def _watch_blocks(self, anatomy: Anatomy) -> None:
         for path in dict.fromkeys(b.path for chain in anatomy.chains for b in chain.blocks):
-            if path in self._hooked:
-                continue
-            self._hooked.add(path)
+            if path not in self._watched:
+                self._watched.add(path)
+                module = self._root.get_submodule(path)
+                self._undo.callback(self._thread.add(module, self._block_watcher(module, path)))
 
-            def enter(module: nn.Module, args: Any, kwargs: Any, path: str = path) -> None:
-                if self._pass is not None and not self._nested:
-                    with self._pass.paused():
-                        self._pass.enter_block(module, path, args, kwargs)
+    def _block_watcher(self, module: nn.Module, path: str) -> Watcher:
+        def around(
+            proceed: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
+            running = self._pass
+            if running is None or running.nested or running.silent:
+                return proceed(*args, **kwargs)
+            return running.through_block(module, path, proceed, args, kwargs)
 
-            def leave(module: nn.Module, args: Any, output: Any) -> None:
-                if self._pass is not None and not self._nested:
-                    with self._pass.paused():
-                        self._pass.leave_block(output)
+        return around
 
-            module = self._root.get_submodule(path)
-            first = module.register_forward_pre_hook(enter, with_kwargs=True)
-            last = module.register_forward_hook(leave, always_call=True)
-            self._undo.callback(first.remove)
-            self._undo.callback(last.remove)
+
+@contextmanager
+def _all_paused() -> Iterator[None]:
+    """Let no pass of this thread hear what runs: it is the probing pass of another tap."""
+    with ExitStack() as pauses:
+        for running in _RUNNING.passes:
+            pauses.enter_context(running.paused())
+        yield
 
 
 def _refuse_what_hides_its_calls(model: Any) -> None:

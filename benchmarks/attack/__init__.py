@@ -1,0 +1,1 @@
+"""Attacks on what flowscope promises; each writes its counts to ``benchmarks/results``."""
