@@ -2,6 +2,7 @@
 #   make demo                                  set up, run the main job
 #   make test                                  set up, run every check
 #   make golden                                compare every number with an earlier commit
+#   make attack                                kill runs, let several processes write one folder
 #   make demo TORCH_INDEX=<index url>          take torch from another index (a CPU or CUDA build)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types unit golden bench clean
+.PHONY: demo test lint format types unit golden attack bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -34,6 +35,9 @@ unit: $(READY)
 
 golden: $(READY)
 	$(BIN)/python -m benchmarks.golden
+
+attack: $(READY)
+	$(BIN)/python -m benchmarks.attack.folders
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'

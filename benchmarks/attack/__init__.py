@@ -1,0 +1,1 @@
+"""Attacks on what has landed: threads, kills, writers."""
