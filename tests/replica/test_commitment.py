@@ -1,5 +1,6 @@
 """Sigmoid midpoints, their intervals, and the right to say that there is no transition."""
 
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
