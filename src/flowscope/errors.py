@@ -12,6 +12,7 @@ __all__ = [
     "LoadError",
     "Missing",
     "RecordError",
+    "RecordWarning",
     "TapError",
     "UnsupportedModelError",
 ]
@@ -47,6 +48,10 @@ class LoadError(FlowscopeError):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class RecordWarning(UserWarning):
+    """Something in a run folder was not as it should be and was put right; the message says how."""
 
 
 class Missing(FlowscopeError):  # noqa: N818 - a run folder may lack a table

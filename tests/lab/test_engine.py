@@ -8,6 +8,7 @@ import torch
 from tests.lab import toy
 from tests.lab.toy import MADE, TOY, ToyConfig
 
+from flowscope.errors import RecordWarning
 from flowscope.lab import engine
 from flowscope.lab.bench import Bench, seeded_generator
 from flowscope.lab.instrument import resolved_reference
@@ -63,14 +64,31 @@ def test_judge_must_decide_the_declared_claims(tmp_path):
 
 
 def test_shard_is_reused_until_a_setting_that_decides_it_changes(tmp_path):
-    folder = tmp_path / "run"
-    run(folder)
-    run(folder, resamples=99)
+    out = str(tmp_path)
+    first = run(out=out)
+    second = run(out=out, resamples=99)
+    assert first.run.folder != second.run.folder
+    assert first.run.shards()[0].file == second.run.shards()[0].file
     assert MADE == ["change"]
-    run(folder, steps=9)
+    run(out=out, steps=9)
     assert MADE == ["change"] * 2
-    run(folder, given={"start": 2.0})
+    run(out=out, given={"start": 2.0})
     assert MADE == ["change"] * 3
+
+
+def test_a_folder_that_the_caller_names_borrows_nothing(tmp_path):
+    run(tmp_path / "toy-a")
+    run(tmp_path / "toy-b", resamples=99)
+    assert MADE == ["change"] * 2
+
+
+def test_a_damaged_shard_is_not_borrowed(tmp_path):
+    out = str(tmp_path)
+    (shard,) = (run(out=out).run.folder / "shards").iterdir()
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.warns(RecordWarning, match="is damaged"):
+        run(out=out, resamples=99)
+    assert MADE == ["change"] * 2
 
 
 def test_damaged_shard_is_made_again(tmp_path):
@@ -80,25 +98,26 @@ def test_damaged_shard_is_made_again(tmp_path):
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
     shard.write_bytes(content)
-    assert run(folder).tables["fall"].equals(first)
+    with pytest.warns(RecordWarning, match=r"change--.*is damaged\. It is measured again"):
+        assert run(folder).tables["fall"].equals(first)
     assert MADE == ["change"] * 2
 
 
-def test_default_folder_depends_on_identity_and_subject_alone(tmp_path):
+def test_default_folder_depends_on_everything_that_decides_the_numbers(tmp_path):
     out = str(tmp_path)
     folder = run(out=out).run.folder
     assert folder.parent == tmp_path
     assert folder.name.startswith("toy-a-toy-")
-    assert run(out=out, resamples=99, last=0.15).run.folder == folder
-    assert run(out=out, steps=9).run.folder != folder
-    assert run(out=out, given={"start": 2.0}).run.folder != folder
+    assert run(out=out).run.folder == folder
+    for changed in ({"resamples": 99}, {"last": 0.15}, {"seed": 7}, {"given": {"start": 2.0}}):
+        assert run(out=out, **changed).run.folder != folder
 
 
-def test_tables_of_another_run_are_removed(tmp_path):
+def test_tables_of_a_longer_run_are_removed(tmp_path):
     folder = tmp_path / "run"
-    run(folder)
     assert "follow" in run(folder).tables
-    assert "follow" not in run(folder, last=0.5).tables
+    shorter = replace(TOY, stages=TOY.stages[:1])
+    assert "follow" not in run(folder, shorter).tables
 
 
 def test_manifest_names_the_instrument(tmp_path):

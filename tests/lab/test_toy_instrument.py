@@ -57,15 +57,15 @@ def test_a_run_that_decides_nothing_exits_with_three(cli, tmp_path):
     assert cli("toy", "--throws", 10, "--rounds", 1, "--out", tmp_path).returncode == 3
 
 
-def test_a_longer_run_resumes_with_the_shards_of_a_shorter_one(cli, first):
+def test_a_longer_run_has_a_folder_of_its_own_and_borrows_the_shards_of_a_shorter_one(cli, first):
     out, document = first
-    shards = Path(document["run"]) / "shards"
-    before = {file: file.stat().st_mtime_ns for file in shards.glob("*.safetensors")}
+    before = {file.name: file for file in (Path(document["run"]) / "shards").iterdir()}
     longer = json.loads(cli("toy", "--rounds", 3, "--out", out, "--json").stdout)
-    assert longer["run"] == document["run"]
+    assert longer["run"] != document["run"]
+    after = {file.name: file for file in (Path(longer["run"]) / "shards").iterdir()}
     assert len(before) == 2
-    assert len(list(shards.glob("*.safetensors"))) == 3
-    assert all(file.stat().st_mtime_ns == time for file, time in before.items())
+    assert len(after) == 3
+    assert all(after[name].read_bytes() == file.read_bytes() for name, file in before.items())
 
 
 def test_the_function_returns_tables_as_they_are_declared(flowscope_with_toy, tmp_path):

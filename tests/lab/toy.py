@@ -127,7 +127,6 @@ TOY = Instrument(
     page="none",
     headline="none",
     main_table="fall",
-    identity=("steps",),
 )
 
 __all__ = ["MADE", "TOY", "Result", "ToyConfig"]

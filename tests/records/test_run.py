@@ -391,3 +391,73 @@ def test_a_file_system_that_is_really_read_only_is_said_and_still_read(tiny):
         with pytest.raises(RecordError, match="may write to, found: Read-only file system"):
             attempt()
     assert Run.open(run.folder).read_manifest().seeds["all"] == 7
+
+
+def test_a_file_that_a_reader_takes_for_a_leftover_is_written_again(run, monkeypatch):
+    """A process that cleans up removes the temporary file of a living write."""
+    true, removed = os.replace, []
+
+    def replace_file(source, target):
+        if not removed:
+            removed.append(source)
+            os.unlink(source)
+        true(source, target)
+
+    monkeypatch.setattr(os, "replace", replace_file)
+    run.write_table("t", pd.DataFrame({"x": [1.5]}))
+    assert removed
+    assert run.read_table("t")["x"].tolist() == [1.5]
+    assert not list(run.folder.rglob(".*.partial"))
+
+
+def test_a_temporary_file_that_vanishes_every_time_is_an_error(run):
+    def vanish(*_):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "replace", vanish)
+        with pytest.raises(RecordError, match="could not be written: No such file"):
+            run.update_manifest(device="cpu")
+    assert run.read_manifest().seeds["all"] == 7
+
+
+def test_a_manifest_of_an_earlier_version_has_neither_marks_nor_files(run):
+    path = run.folder / "manifest.json"
+    document = json.loads(path.read_text())
+    parts = {name: document[name] for name in document if name not in ("marks", "files", "sha256")}
+    path.write_text(sealed(parts.pop("kind"), parts, parts.pop("schema")))
+    manifest = Run.open(run.folder).read_manifest()
+    assert manifest.seeds["all"] == 7
+    assert (manifest.marks.reason, manifest.files.reason) == ("not given", "not given")
+    assert run.strange_files() == ()
+
+
+def test_the_files_of_a_run_are_those_that_hold_its_numbers(run):
+    run.write_table("t", pd.DataFrame({"x": [1.0]}))
+    run.write_arrays("a", {"x": np.zeros(2)})
+    run.write_measurements([large()])
+    run.write_verdicts([])
+    run.write_shard(ShardKey(name="0", fingerprint="0" * 8), {}, {})
+    (run.folder / "report.html").write_text("page")
+    found = run.file_hashes()
+    beside = next((run.folder / "arrays").glob("_measurements-*")).name
+    expected = {"measurements.json", "verdicts.json", "tables/t.csv", "arrays/a.safetensors"}
+    assert found.keys() == expected | {f"arrays/{beside}"}
+    assert found["tables/t.csv"] == files.file_hash(run.folder / "tables" / "t.csv")
+
+
+def test_a_run_is_made_again_from_remains_and_from_nothing_else(run, tmp_path):
+    key = ShardKey(name="0", fingerprint="0" * 8)
+    run.write_shard(key, {"x": np.zeros(1)}, {})
+    run.write_table("t", pd.DataFrame({"x": [1]}))
+    run.write_arrays("a", {"x": np.zeros(1)})
+    with pytest.raises(RecordError, match="holds no remains of a run"):
+        Run.recreate(run.folder, Manifest())
+    (run.folder / "manifest.json").unlink()
+    again = Run.recreate(run.folder, Manifest(seeds={"all": 8}))
+    assert (again.tables(), again.arrays(), again.shard_done(key)) == ((), (), True)
+    assert again.read_manifest().seeds["all"] == 8
+    (run.folder / "manifest.json").unlink()
+    (run.folder / "thesis.txt").write_text("x")
+    with pytest.raises(RecordError, match=r"holds no remains of a run, but .*thesis\.txt"):
+        Run.recreate(run.folder, Manifest())

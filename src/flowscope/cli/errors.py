@@ -3,14 +3,17 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from flowscope.errors import FlowscopeError
+from flowscope.errors import FlowscopeError, RecordWarning
 
 __all__ = ["ABSTAINED", "DEBUG", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
 
@@ -31,7 +34,9 @@ def error_sentences(as_json: bool) -> Iterator[None]:
     if as_json:
         sys.stdout = sys.stderr
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
+            yield
     except KeyboardInterrupt:
         resume = "Interrupted. Finished work is saved; run the same command to resume."
         Console(stderr=True).print(resume)
@@ -64,3 +69,13 @@ def _unexpected(error: Exception) -> str:
         f"an unexpected {type(error).__name__}{what}. Run flowscope --debug with the same command "
         "to see where it comes from. If the input is sound, please report it."
     )
+
+
+def _show_warning(
+    usual: Callable[..., Any], message: Warning | str, category: type[Warning], *more: Any
+) -> None:
+    """Print what was put right in a run folder as a sentence; other warnings as usual."""
+    if issubclass(category, RecordWarning):
+        Console(stderr=True).print(f"[bold]note:[/] {escape(str(message))}", soft_wrap=True)
+    else:
+        usual(message, category, *more)

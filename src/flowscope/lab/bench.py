@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.running.progress import Counter, Progress, silent
-from flowscope.lab.running.writing import RunWriter, default_folder, manifest_of
+from flowscope.lab.running.writing import (
+    RunWriter,
+    commit,
+    default_folder,
+    lending_folders,
+    manifest_of,
+    places_of,
+)
 from flowscope.records import (
     Measurement,
     Run,
@@ -99,10 +106,13 @@ class Bench(Generic[S, C]):
         self.stages: tuple[Stage, ...] = instrument.stages
         self._shared: dict[str, Any] = {}
         self._fingerprint = ""
+        manifest = manifest_of(instrument, config, subject, only, study)
+        self._lenders: tuple[Path, ...] = ()
         if folder is None:
-            key = self._hash(config, instrument.identity)
-            folder = default_folder(str(getattr(config, "out", "out")), instrument, subject, key)
-        self._writer = RunWriter(folder, manifest_of(instrument, config, subject, only))
+            out = str(getattr(config, "out", "out"))
+            folder = default_folder(out, instrument, subject, manifest)
+            self._lenders = lending_folders(folder, instrument)
+        self._writer = RunWriter(folder, manifest, places_of(instrument))
         self.records: Run = self._writer.run
 
     def put(self, name: str, table: pd.DataFrame) -> None:
@@ -147,7 +157,7 @@ class Bench(Generic[S, C]):
         shards: dict[str, Shards] = {}
         for stage in self.stages:
             made = stage.resolve(stage.probes)(self) if stage.probes else {}
-            store = Shards(run=self.records, fingerprint=self._fingerprint_of(stage))
+            store = self._shards_of(self._fingerprint_of(stage))
             for name in (name for name in made if name not in probes):
                 probes[name], shards[name] = made[name], store
         return probes, shards
@@ -160,7 +170,10 @@ class Bench(Generic[S, C]):
     @property
     def shards(self) -> Shards:
         """Shards of the stage that is running."""
-        return Shards(run=self.records, fingerprint=self._fingerprint)
+        return self._shards_of(self._fingerprint)
+
+    def _shards_of(self, fingerprint: str) -> Shards:
+        return Shards(run=self.records, fingerprint=fingerprint, lenders=self._lenders)
 
     def shard(
         self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
@@ -187,9 +200,14 @@ class Bench(Generic[S, C]):
         """Random numbers that depend on the seed of the run and this key alone."""
         return seeded_generator(int(getattr(self.config, "seed", 0)), *key)
 
-    def close(self) -> Run:
-        """Write verdicts and measurements, remove tables of another run, close the manifest."""
-        return self._writer.finish([self.verdicts[name] for name in sorted(self.verdicts)])
+    def close(self, last: Callable[[Run], object] = lambda run: None) -> Run:
+        """Write verdicts and measurements, call ``last`` on the run, close the manifest."""
+        verdicts = [self.verdicts[name] for name in sorted(self.verdicts)]
+        return self._writer.finish(verdicts, last)
+
+    def release(self) -> None:
+        """Let other processes write the run folder; a finished run has done so."""
+        self._writer.release()
 
     def _hash(self, config: Config | Mapping[str, Any], names: tuple[str, ...]) -> str:
         known = config if isinstance(config, Mapping) else config.model_dump(mode="json")
@@ -197,6 +215,8 @@ class Bench(Generic[S, C]):
             "settings": {name: known[name] for name in names},
             "marks": self.subject.marks,
             "versions": {name: str(version) for name, version in library_versions().items()},
+            "commit": str(commit()),
+            "device": self.subject.device.partition(":")[0],
         }
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 

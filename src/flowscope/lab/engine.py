@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,12 @@ from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
+from flowscope.lab.running.lock import FolderLock
 from flowscope.lab.running.progress import Progress
 from flowscope.lab.running.selection import only_names, selected
 from flowscope.lab.view import Records
-from flowscope.records import Verdict
+from flowscope.records import Run, Unavailable, Verdict
+from flowscope.records.manifest import JUDGING
 from flowscope.records.verdict_text import verdict_label
 
 if TYPE_CHECKING:
@@ -69,13 +72,21 @@ def run(
     bench: Bench[Any, Any] = Bench(
         instrument, config, subject, folder=folder, progress=progress, study=settings, only=names
     )
-    bench.stages = stages
-    for stage in stages:
-        _walk(stage, bench)
-    result: Result = instrument.resolve(instrument.result)(run=bench.close())
-    if more is not None:
-        result.run.write_table(more.name, more.resolve(more.statements)(result.run))
+    try:
+        bench.stages = stages
+        for stage in stages:
+            _walk(stage, bench)
+        run = bench.close(partial(_state, more))
+    finally:
+        bench.release()
+    result: Result = instrument.resolve(instrument.result)(run=run)
     return result
+
+
+def _state(study: Study | None, run: Run) -> None:
+    """Write the table of claims of a study."""
+    if study is not None:
+        run.write_table(study.name, study.resolve(study.statements)(run))
 
 
 def rejudge(result: Result) -> None:
@@ -83,7 +94,31 @@ def rejudge(result: Result) -> None:
 
     A verdict stays as it is where its stage has no judge, or where the run lacks the table that the
     judge reads.
+
+    Raises
+    ------
+    RecordError
+        Another process writes the folder.
     """
+    run = result.run
+    with FolderLock.take(run.folder):
+        files, before = run.read_manifest().files, run.file_hashes()
+        run.update_manifest(files=JUDGING)
+        _rejudge(result)
+        run.update_manifest(files=_relisted(files, before, run.file_hashes()))
+
+
+def _relisted(
+    files: Mapping[str, str] | Unavailable, before: Mapping[str, str], after: Mapping[str, str]
+) -> Mapping[str, str] | Unavailable:
+    """Files of a run after some were written again; a strange one among the others stays so."""
+    if isinstance(files, Unavailable):
+        return after if files.reason == JUDGING.reason else files
+    same = {name: files[name] for name in files if before.get(name) == after.get(name)}
+    return same | {name: after[name] for name in after if before.get(name) != after[name]}
+
+
+def _rejudge(result: Result) -> None:
     instrument, records = result.instrument, Records(run=result.run)
     verdicts = {verdict.name: verdict for verdict in result.verdicts}
     for stage in selected(instrument.stages, result.settings.get("only", ())):
@@ -93,7 +128,7 @@ def rejudge(result: Result) -> None:
     result.run.write_verdicts([verdicts[name] for name in sorted(verdicts)])
     for study in (instrument.study(reference) for reference in instrument.studies):
         if study.name in result.run.tables():
-            result.run.write_table(study.name, study.resolve(study.statements)(result.run))
+            _state(study, result.run)
 
 
 def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:

@@ -130,9 +130,6 @@ class Instrument:
         The diagnostics, in the order in which they run.
     arguments
         Objects that the function takes beside its settings.
-    identity
-        Settings that decide the run: two runs that differ only in others share a folder by default
-        and reuse each other's shards.
     result, page, headline
         References to the class of its results, to the `flowscope.report.Page` that shows a run, and
         to the function that prints the result's document in a terminal.
@@ -159,7 +156,6 @@ class Instrument:
     headline: str
     main_table: str
     arguments: tuple[Argument, ...] = ()
-    identity: tuple[str, ...] = ()
     findings: str = ""
     compare: str = ""
     arrays: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from flowscope.lab.finding import Finding, findings_of
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
 from flowscope.records import Interval, Measurement, Run, Unavailable, Verdict
+from flowscope.records.files import is_leftover, is_lock
 from flowscope.records.verdict_text import reason_text, verdict_label, verdict_line
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ class Result:
             target = Path(folder)
             if target.exists() and any(target.iterdir()):
                 raise RecordError(f"{target} is not empty; give a new folder for the report.")
-            shutil.copytree(run.folder, target, dirs_exist_ok=True)
+            shutil.copytree(run.folder, target, ignore=_of_a_writer, dirs_exist_ok=True)
             run = Run.open(target)
         instrument = self.instrument
         render(run, instrument.resolve(instrument.page), with_png=png)
@@ -281,6 +282,12 @@ def open_run(folder: str | Path) -> Result:
 
 opened = open_run
 """The earlier name of `open_run`."""
+
+
+def _of_a_writer(folder: str, names: list[str]) -> set[str]:
+    """Files that belong to a process that writes the run: its lock, and what is half written."""
+    paths = (Path(folder) / name for name in names)
+    return {path.name for path in paths if is_lock(path) or is_leftover(path)}
 
 
 def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:

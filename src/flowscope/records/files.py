@@ -18,19 +18,27 @@ from typing import Any
 from flowscope.errors import InvalidInputError, RecordError
 
 __all__ = [
+    "LOCK",
     "checked_name",
     "file_hash",
     "is_file",
     "is_folder",
     "is_leftover",
+    "is_lock",
     "make_folder",
+    "new_file",
     "read_file",
     "remove_file",
+    "write_error",
     "write_file",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9_-])?")
+LOCK = "writer.lock"
+"""Name of the file in a run folder that says which process writes it."""
+
 _LEFTOVER = ".partial"
+_ATTEMPTS = 3
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Some network and FUSE file systems cannot flush a folder; the file itself is flushed.
@@ -92,20 +100,32 @@ def write_file(path: Path, content: bytes) -> None:
         It cannot be written (disk full, folder not writable, …). The old file, if any, is
         untouched and no temporary file stays.
     """
-    make_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_LEFTOVER}")
-    try:
-        _write_and_flush(temporary, content)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _write_error(path, len(content), error) from error
-    finally:
-        with suppress(OSError):  # it is gone already when the write succeeded
-            os.unlink(temporary)
+    for attempt in range(_ATTEMPTS):
+        make_folder(path.parent)
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_LEFTOVER}")
+        try:
+            new_file(temporary, content)
+            os.replace(temporary, path)
+            break
+        except FileNotFoundError as error:  # another process took it for that of a killed writer
+            if attempt == _ATTEMPTS - 1:
+                raise write_error(path, len(content), error) from error
+        except OSError as error:
+            raise write_error(path, len(content), error) from error
+        finally:
+            with suppress(OSError):  # it is gone already when the write succeeded
+                os.unlink(temporary)
     _flush_folder(path.parent)
 
 
-def _write_and_flush(path: Path, content: bytes) -> None:
+def new_file(path: Path, content: bytes) -> None:
+    """Make a file that must not be there yet, and flush it.
+
+    Raises
+    ------
+    OSError
+        It is there, or cannot be written.
+    """
     # Not tempfile: that makes files only their owner can read, and a run folder is shared.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags, 0o666)
@@ -141,7 +161,7 @@ def make_folder(folder: Path, *, new: bool = False) -> None:
             f"{folder} should be a folder, found a file: move it away or choose another name."
         ) from error
     except OSError as error:
-        raise _write_error(folder, 0, error) from error
+        raise write_error(folder, 0, error) from error
     try:
         _flush_folder(folder.parent)
     except RecordError:
@@ -156,7 +176,7 @@ def remove_file(path: Path) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path)
     except OSError as error:
-        raise _write_error(path, 0, error) from error
+        raise write_error(path, 0, error) from error
 
 
 def is_folder(path: Path) -> bool:
@@ -178,6 +198,11 @@ def is_file(path: Path) -> bool:
 def is_leftover(path: Path) -> bool:
     """Whether a file is the temporary file of a write that was killed (or is still going on)."""
     return path.name.startswith(".") and path.name.endswith(_LEFTOVER)
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file belongs to the lock of a run folder."""
+    return path.name == LOCK or path.name.startswith(f".{LOCK}.")
 
 
 def _flush_folder(folder: Path) -> None:
@@ -206,7 +231,8 @@ def _read_error(path: Path, error: OSError) -> RecordError:
     )
 
 
-def _write_error(path: Path, size: int, error: OSError) -> RecordError:
+def write_error(path: Path, size: int, error: OSError) -> RecordError:
+    """Error of a file of that size that could not be written, in words."""
     what = f"{path} could not be written"
     if error.errno in _FULL:
         return RecordError(

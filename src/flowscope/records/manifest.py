@@ -19,9 +19,18 @@ from flowscope.records.absence import Unavailable
 from flowscope.records.documents import SCHEMA, frozen_json, plain, revived, sealed, unsealed
 from flowscope.records.frozen import Record, text, whole
 
-__all__ = ["Manifest", "library_versions"]
+__all__ = ["JUDGING", "UNFINISHED", "Manifest", "library_versions"]
+
+UNFINISHED = Unavailable("the run has not finished")
+"""Wall time and files of a run that is being measured, or was interrupted."""
+
+JUDGING = Unavailable("the run is being judged again")
+"""Files of a run whose verdicts are being made again, or whose judging was interrupted."""
 
 _NOT_GIVEN = Unavailable("not given")
+_LATER = ("marks", "files")
+"""Parts that earlier versions did not write."""
+
 _LIBRARIES = ("flowscope", "torch", "numpy", "transformers", "diffusers")
 
 
@@ -64,6 +73,12 @@ class Manifest(Record):
         Of the repository the run was made from.
     created_at
         ISO 8601 with its offset from UTC, e.g. ``"2025-03-01T12:00:00+00:00"``.
+    marks
+        What decides the numbers besides the settings and the hashes: configuration of the model,
+        schedule, encoder.
+    files
+        Sha256 of the tables, arrays, measurements and verdicts of a finished run, by path: a file
+        that is not among them was not written by this run.
     schema
         Of the run folder.
 
@@ -91,6 +106,8 @@ class Manifest(Record):
     wall_time: float | Unavailable = _NOT_GIVEN
     commit: str | Unavailable = _NOT_GIVEN
     created_at: str | Unavailable = _NOT_GIVEN
+    marks: Mapping[str, Any] | Unavailable = _NOT_GIVEN
+    files: Mapping[str, str] | Unavailable = _NOT_GIVEN
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -118,9 +135,14 @@ class Manifest(Record):
             The text is no manifest, is of a newer schema, or was changed.
         """
         content = unsealed(document, "manifest", source)
+        for part in _LATER:
+            content.setdefault(part, plain(_NOT_GIVEN))
         missing = [f.name for f in fields(cls) if f.name not in content]
         if missing:
-            raise RecordError(f"{source} lacks {', '.join(missing)}: restore it from a copy.")
+            raise RecordError(
+                f"{source} lacks {', '.join(missing)}: restore it from a copy, or "
+                "delete it and run the same command again."
+            )
         try:
             return cls(
                 schema=content["schema"], **{part: revived(content[part]) for part in _CHECKS}
@@ -181,4 +203,6 @@ _CHECKS = {
     "wall_time": _seconds,
     "commit": text,
     "created_at": _moment,
+    "marks": _config,
+    "files": _texts,
 }

@@ -10,10 +10,12 @@
       arrays/NAME.safetensors   arrays
       shards/NAME--FINGERPRINT.safetensors   finished pieces, for resuming
       report.html, figures/     written by others
+      writer.lock               while a process writes the run: which one
 
 Every file is written atomically, carries the schema version, and is verified against its
 sha256 when it is read (JSON and safetensors hold theirs, a CSV has it in its description). One
-writer at a time per file name; writers of different names, in different processes, are fine.
+process at a time writes a run, which ``flowscope.lab.running.lock`` sees to; any number may read
+it meanwhile. The manifest of a finished run names the sha256 of its files.
 """
 
 import os
@@ -28,12 +30,15 @@ from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records import ledger, shards, tables
+from flowscope.records.absence import Unavailable
 from flowscope.records.arrays import arrays_to_bytes, bytes_to_arrays
 from flowscope.records.files import (
     checked_name,
+    file_hash,
     is_file,
     is_folder,
     is_leftover,
+    is_lock,
     make_folder,
     read_file,
     remove_file,
@@ -45,9 +50,11 @@ from flowscope.records.measurement import Measurement
 from flowscope.records.shards import Shard, ShardKey
 from flowscope.records.verdict import Verdict
 
-__all__ = ["Run"]
+__all__ = ["Run", "has_remains"]
 
 _MANIFEST = "manifest.json"
+_LEDGERS = ("measurements.json", "verdicts.json")
+_LAYOUT = {*_LEDGERS, "tables", "arrays", "shards", "figures", "report.html"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,6 +119,32 @@ class Run(Record):
                 with suppress(OSError):
                     part.rmdir()
             raise
+        return cls(folder=path)
+
+    @classmethod
+    def recreate(cls, folder: str | os.PathLike[str], manifest: Manifest) -> "Run":
+        """Make a run in the remains of one whose manifest was lost; shards stay for resuming.
+
+        Tables, arrays, measurements and verdicts are removed, because nothing says any more under
+        which settings they were made.
+
+        Raises
+        ------
+        RecordError
+            The folder holds anything that is not of a run.
+        """
+        path = Path(folder).absolute()
+        if not has_remains(path):
+            raise RecordError(
+                f"{path} holds no remains of a run, but {_listing(path)}: choose another folder."
+            )
+        for name in tables.table_names(path / "tables"):
+            tables.remove_table(path / "tables", name)
+        for file in (path / "arrays").glob("*.safetensors"):
+            remove_file(file)
+        for name in _LEDGERS:
+            remove_file(path / name)
+        write_file(path / _MANIFEST, manifest.to_json().encode())
         return cls(folder=path)
 
     @classmethod
@@ -227,6 +260,33 @@ class Run(Record):
         self.read_verdicts()
         for name in self.tables():
             tables.verified_table(self.folder / "tables", name)
+        strange = self.strange_files()
+        if strange:
+            raise RecordError(
+                f"{self.folder} is mixed: {', '.join(strange)} is not as the run left it that the "
+                "manifest describes. Measure again into another folder."
+            )
+
+    def file_hashes(self) -> dict[str, str]:
+        """Return the sha256 of tables, arrays, measurements and verdicts, by path in the folder."""
+        paths = [self.folder / name for name in _LEDGERS]
+        paths += [self.folder / "tables" / f"{name}.csv" for name in self.tables()]
+        paths += sorted((self.folder / "arrays").glob("[!.]*.safetensors"))
+        present = [path for path in paths if is_file(path)]
+        return {path.relative_to(self.folder).as_posix(): file_hash(path) for path in present}
+
+    def strange_files(self) -> tuple[str, ...]:
+        """Return the paths of files that the finished run of the manifest did not leave so.
+
+        A file may be missing, replaced or added. A run that has not finished, or that an earlier
+        version made, names no files: nothing is strange in it.
+        """
+        files = self.read_manifest().files
+        if isinstance(files, Unavailable):
+            return ()
+        found = self.file_hashes()
+        names = files.keys() | found.keys()
+        return tuple(sorted(name for name in names if files.get(name) != found.get(name)))
 
     def remove_leftovers(self) -> int:
         """Remove the temporary files of killed writers and return their number.
@@ -241,6 +301,18 @@ class Run(Record):
 
 def _table(name: str) -> str:
     return checked_name(name, "the name of a table")
+
+
+def has_remains(folder: Path) -> bool:
+    """Whether a folder holds what a run without its manifest holds, and nothing else."""
+    if is_file(folder / _MANIFEST) or not is_folder(folder):
+        return False
+    names, inside = set(_visible(folder)), folder / "tables"
+    described = all(is_file(inside / f"{name}.json") for name in tables.table_names(inside))
+    written = [*shards.shard_keys(folder / "shards"), *tables.table_names(inside)]
+    empty = not any(is_file(path) for path in folder.rglob("[!.]*") if not is_lock(path))
+    ours = bool(written or names & set(_LEDGERS) or empty)
+    return bool(names) and names <= _LAYOUT and described and ours
 
 
 def _check_free(path: Path) -> None:
@@ -260,7 +332,9 @@ def _check_free(path: Path) -> None:
 
 def _visible(folder: Path) -> list[str]:
     try:
-        return sorted(path.name for path in folder.iterdir() if not is_leftover(path))
+        return sorted(
+            path.name for path in folder.iterdir() if not is_leftover(path) and not is_lock(path)
+        )
     except OSError as error:
         raise RecordError(f"{folder} cannot be listed: {error.strerror}.") from error
 

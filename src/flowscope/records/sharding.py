@@ -1,13 +1,16 @@
 """Shards of one piece of work: what is finished is read, what is missing or damaged is made."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from flowscope.errors import RecordError
 from flowscope.records.run import Run
-from flowscope.records.shards import Shard, ShardKey
+from flowscope.records.shards import Shard, ShardKey, find_shard
 
 __all__ = ["Shards"]
 
@@ -22,6 +25,9 @@ class Shards:
         The run folder.
     fingerprint
         Hash of everything that decides the content of the shards.
+    lenders
+        Folders of shards of other runs: one of the same name and fingerprint is copied from there
+        instead of being made.
 
     Examples
     --------
@@ -37,6 +43,7 @@ class Shards:
 
     run: Run
     fingerprint: str
+    lenders: tuple[Path, ...] = ()
 
     def arrays(
         self,
@@ -60,7 +67,18 @@ class Shards:
 
     def find(self, name: str) -> Shard | None:
         """Shard of that name, or None where it is absent or damaged."""
-        return self.run.find_shard(self._key(name))
+        shard = self.run.find_shard(self._key(name))
+        if shard is None and (shard := self._lent(name)) is not None:
+            self.run.write_shard(shard.key, shard.arrays, shard.meta)
+        return shard
+
+    def _lent(self, name: str) -> Shard | None:
+        for folder in self.lenders:
+            with suppress(RecordError):
+                shard = find_shard(folder, self._key(name))
+                if shard is not None:
+                    return shard
+        return None
 
     def read(self, name: str) -> Shard:
         """Shard of that name; an absent or damaged one is an error that says which."""

@@ -8,6 +8,7 @@ processes do not disturb each other, and two writers of one shard leave the last
 """
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from flowscope.errors import InvalidInputError, RecordError
+from flowscope.errors import InvalidInputError, RecordError, RecordWarning
 from flowscope.records.arrays import arrays_to_bytes, bytes_to_arrays
 from flowscope.records.documents import frozen_json, revived
 from flowscope.records.files import checked_name, is_file, read_file, write_file
@@ -120,7 +121,11 @@ def find_shard(folder: Path, key: ShardKey) -> Shard | None:
     content = read_file(path)
     try:
         return _verified(content, key, path)
-    except RecordError:
+    except RecordError as error:
+        reason = str(error).removeprefix(f"{path} ").partition(":")[0]
+        warnings.warn(
+            f"The shard {path} {reason}. It is measured again.", RecordWarning, stacklevel=4
+        )
         return None
 
 

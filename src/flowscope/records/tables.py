@@ -28,7 +28,7 @@ from flowscope.records.documents import SCHEMA, damaged, sealed, unsealed
 from flowscope.records.files import is_file, read_file, remove_file, write_file
 from flowscope.records.frozen import storable, text
 
-__all__ = ["LARGE", "read_table", "table_names", "verified_table", "write_table"]
+__all__ = ["LARGE", "read_table", "remove_table", "table_names", "verified_table", "write_table"]
 
 LARGE = 100_000
 """Rows from which a table is also written as Parquet."""
@@ -106,6 +106,12 @@ def verified_table(folder: Path, name: str) -> tuple[bytes, list[dict[str, str]]
                 return csv, list(version["columns"])
         if read_file(description) == document:  # else it was written between the two reads
             raise damaged(path, versions[0]["csv"], found)
+
+
+def remove_table(folder: Path, name: str) -> None:
+    """Remove a table and its description, the table first."""
+    for ending in ("csv", "parquet", "json"):
+        remove_file(folder / f"{name}.{ending}")
 
 
 def table_names(folder: Path) -> tuple[str, ...]:

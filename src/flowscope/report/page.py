@@ -155,9 +155,14 @@ def _head(source: Source) -> str:
         '<p class="eyebrow">flowscope · '
         f"{html_text(source.page.kind)}</p>"
         f"<h1>{html_text(source.model)}</h1>"
-        f'<p class="lead">{html_text(_summary(source))}</p>'
+        f'{_caution(source)}<p class="lead">{html_text(_summary(source))}</p>'
         f'<ul class="chips">{chips}</ul><ul class="facts">{shown}</ul></div></header>'
     )
+
+
+def _caution(source: Source) -> str:
+    caution = html_text(source.caution)
+    return f'<p class="caution" role="alert">{caution}</p>' if caution else ""
 
 
 def _seconds(wall_time: float | Unavailable) -> str | Unavailable:

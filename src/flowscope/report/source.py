@@ -14,12 +14,24 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from flowscope.records import Interval, Manifest, Measurement, Missing, Run, Verdict
+from flowscope.records import (
+    Interval,
+    Manifest,
+    Measurement,
+    Missing,
+    Run,
+    Unavailable,
+    Verdict,
+)
 from flowscope.records.files import is_file, read_file
+from flowscope.records.manifest import JUDGING, UNFINISHED
 from flowscope.report.parts.downloads import MOST_BYTES
 from flowscope.report.spec import Findings, Page
 
 __all__ = ["Source", "column", "read_source", "words"]
+
+_NAMED = 4
+"""Files that the caution on a mixed folder names."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,6 +48,8 @@ class Source:
     """The tables that a page can hold as a whole, as CSV."""
     findings: Findings = ()
     """What the run says in plain sentences."""
+    caution: str = ""
+    """Why the numbers are not those of one finished run; empty if they are."""
 
     def table(self, name: str, *columns: str) -> pd.DataFrame:
         """Table of that name.
@@ -190,15 +204,40 @@ def read_source(run: Run, page: Page) -> Source:
         A file is there and damaged.
     """
     present = [name for name in run.tables() if name in page.purposes]
+    manifest = run.read_manifest()
     return Source(
         page=page,
-        manifest=run.read_manifest(),
+        manifest=manifest,
+        caution=_caution(run, manifest),
         verdicts=run.read_verdicts() if is_file(run.folder / "verdicts.json") else (),
         measurements=run.read_measurements() if is_file(run.folder / "measurements.json") else (),
         tables={name: run.read_table(name) for name in present},
         texts=_texts(run, present),
         findings=page.findings(run),
         arrays={name: run.read_arrays(name) for name in run.arrays() if name in page.arrays},
+    )
+
+
+def _caution(run: Run, manifest: Manifest) -> str:
+    """Sentence for the first screen of a run that is unfinished or mixed."""
+    time = manifest.wall_time
+    if isinstance(time, Unavailable) and time.reason == UNFINISHED.reason:
+        return (
+            "This run has not finished: it is being measured, or it was interrupted. Tables and "
+            "verdicts are missing or incomplete. Run the same command again to finish it."
+        )
+    if isinstance(manifest.files, Unavailable) and manifest.files.reason == JUDGING.reason:
+        return (
+            "The verdicts of this run are being made again, or that was interrupted. Judge it once "
+            "more with flowscope report RUN --judge."
+        )
+    strange = run.strange_files()
+    if not strange:
+        return ""
+    named = ", ".join(strange[:_NAMED]) + (" and others" if len(strange) > _NAMED else "")
+    return (
+        f"This folder is mixed: {named} did not come from the run that the manifest describes, or "
+        "changed after it. Do not use these numbers: measure again into another folder."
     )
 
 

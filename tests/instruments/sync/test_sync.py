@@ -116,8 +116,9 @@ def test_a_finer_sweep_reuses_shards_and_other_settings_do_not(folder, tmp_path)
             assert 0 <= done <= total
             calls.append(stage)
 
-        given = {"encoder": pooled, **SMALL, **changed}
-        fs.sync(folder, out=tmp_path / "run", progress=progress, **given)
+        config = SyncConfig.resolved({"out": str(tmp_path), **SMALL, **changed})
+        given = {"source": folder, "encoder": pooled}
+        engine.run(registry.instrument("sync"), config, given=given, progress=progress)
         return calls.count("images")
 
     whole = steps_of()

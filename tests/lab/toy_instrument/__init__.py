@@ -19,5 +19,5 @@ STAGE = Stage(
 INSTRUMENT = Instrument(
     name="toy", home=__name__, config=ToyConfig, prepare="measure.prepare", stages=(STAGE,),
     result="page.Toy", page="page.PAGE", headline="page.show", main_table="rounds",
-    identity=("heads", "throws", "seed"), studies=("fair_coins.STUDY",),
+    studies=("fair_coins.STUDY",),
 )  # fmt: skip

@@ -9,7 +9,6 @@ from flowscope.instruments.audit import (
     tokens,
     variation,
 )
-from flowscope.instruments.audit.columns import PASS_SETTINGS
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.instrument import Argument, Instrument
 
@@ -26,7 +25,6 @@ INSTRUMENT = Instrument(
     main_table="layers",
     findings="findings.findings",
     compare="comparison.compared",
-    identity=PASS_SETTINGS,
     studies=("track_t.STUDY",),
     arguments=(
         Argument(

@@ -17,7 +17,6 @@ INSTRUMENT = Instrument(
     main_table="geometry",
     findings="findings.findings",
     arrays=("portrait",),
-    identity=geometry.STAGE.settings,
     studies=("diffusion_attention.STUDY",),
     arguments=(
         Argument(

@@ -17,7 +17,6 @@ INSTRUMENT = Instrument(
     main_table="parity",
     findings="findings.findings",
     arrays=("samples", "uturn_strip"),
-    identity=uturn.STAGE.settings,
     studies=("track_i.STUDY",),
     arguments=(
         Argument(

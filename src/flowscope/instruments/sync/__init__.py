@@ -17,7 +17,6 @@ INSTRUMENT = Instrument(
     main_table="commitment",
     findings="findings.findings",
     arrays=("strip",),
-    identity=(*commitment.STAGE.settings, "mode_sigma"),
     studies=("synchronization_gap.STUDY",),
     arguments=(
         Argument(

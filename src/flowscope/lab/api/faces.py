@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["annotation_text", "function_of", "keyword_settings", "result_name"]
 
-_OUT = "Run folder (default: a temporary one). An unfinished run in it is resumed."
+_OUT = (
+    "Run folder (default: a temporary one). An unfinished run in it is resumed; a run of other "
+    "settings is refused."
+)
 _PROGRESS = (
     "Whether bars are shown on standard error (default: in a terminal or a notebook), or a "
     "function that is called with (stage, done, total)."

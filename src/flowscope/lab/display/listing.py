@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from flowscope.errors import FlowscopeError, InvalidInputError, RecordError
 from flowscope.lab.registry import instrument_of
+from flowscope.lab.running.lock import writer_of
 from flowscope.records import Manifest, Run, Unavailable
 
 __all__ = ["RunSummary", "run_folders", "runs_below"]
@@ -26,7 +27,7 @@ class RunSummary:
     folder
         The run folder.
     state, because
-        Whether the run is finished, unfinished or damaged; what is damaged.
+        Whether the run is finished, unfinished or damaged; what is damaged, or who measures it.
     instrument, model, created_at
         What measured what, and the ISO time of its start; empty where the folder does not say.
     verdicts
@@ -82,7 +83,8 @@ def _summary(folder: Path) -> RunSummary:
     manifest = run.read_manifest()
     summary = _described(folder, run, manifest)
     if isinstance(manifest.wall_time, Unavailable):
-        return summary
+        writer = writer_of(folder)
+        return replace(summary, because=f"being written by {writer}" if writer else "")
     try:
         run.verify()
         verdicts = {verdict.name: str(verdict.outcome) for verdict in run.read_verdicts()}

@@ -1,52 +1,70 @@
-"""A run folder while it is written: opened or resumed, filled, cleared of another run's tables."""
+"""A run folder while it is written: locked, opened or resumed, filled, closed."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from numpy.typing import NDArray
 
+from flowscope.errors import RecordWarning
 from flowscope.lab.config import Config
+from flowscope.lab.running.identity import refuse_another, run_key
+from flowscope.lab.running.lock import FolderLock
 from flowscope.records import Manifest, Measurement, Run, Unavailable, Verdict, library_versions
-from flowscope.records.files import remove_file
+from flowscope.records.files import is_file, remove_file
+from flowscope.records.manifest import UNFINISHED
+from flowscope.records.run import has_remains
+from flowscope.records.tables import remove_table
 
 if TYPE_CHECKING:
     from flowscope.lab.bench import Subject
     from flowscope.lab.instrument import Instrument
 
-__all__ = ["RunWriter", "default_folder", "manifest_of"]
-
-_KEPT = ("config_given", "config_resolved", "weight_hashes", "data_hashes", "created_at")
+__all__ = ["RunWriter", "commit", "default_folder", "lending_folders", "manifest_of", "places_of"]
 
 
 class RunWriter:
-    """Writes one run and resumes an unfinished one in the same folder.
+    """Writes one run and resumes an unfinished one in the same folder; no other process may.
 
-    Shards of other weights, texts or library versions have another fingerprint and are not used.
-    Tables and arrays that another run left in the folder are removed at the end.
+    Tables and arrays that a longer run with the same settings left are removed at the end.
+
+    Raises
+    ------
+    RecordError
+        Another process writes the folder; or it holds a run of other settings, or something else.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, places: Collection[str] = ()) -> None:
         self._started = time.monotonic()
         self._tables: set[str] = set()
         self._arrays: set[str] = set()
         self._measurements: list[Measurement] = []
         self._passes: dict[str, int] = {}
-        self.run = _opened(folder, manifest)
+        self._lock = FolderLock.take(folder)
+        try:
+            self.run = _opened(folder, manifest, places)
+        except BaseException:
+            self.release()
+            raise
 
     def put(self, name: str, table: pd.DataFrame) -> None:
         """Write a table."""
+        self._lock.check()
         self._tables.add(name)
         self.run.write_table(name, table)
 
     def put_arrays(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write arrays."""
+        self._lock.check()
         self._arrays.add(name)
         self.run.write_arrays(name, arrays)
 
@@ -58,49 +76,100 @@ class RunWriter:
         """Record a pass over some prompts; `finish` writes it into the manifest."""
         self._passes[name] = inputs
 
-    def finish(self, verdicts: list[Verdict]) -> Run:
-        """Write measurements and verdicts, remove what another run left, close the manifest."""
+    def finish(
+        self, verdicts: list[Verdict], last: Callable[[Run], object] = lambda run: None
+    ) -> Run:
+        """Write measurements and verdicts, remove what a longer run left, close the manifest.
+
+        Parameters
+        ----------
+        verdicts
+            Verdicts of the run.
+        last
+            Called before the manifest is closed, to write what is made of the finished run.
+        """
+        self._lock.check()
         self.run.write_measurements(self._measurements)
         self.run.write_verdicts(verdicts)
         for name in set(self.run.tables()) - self._tables:
-            for ending in ("csv", "parquet", "json"):
-                remove_file(self.run.folder / "tables" / f"{name}.{ending}")
+            remove_table(self.run.folder / "tables", name)
         for name in set(self.run.arrays()) - self._arrays:
             remove_file(self.run.folder / "arrays" / f"{name}.safetensors")
+        last(self.run)
+        self._lock.check()
         resolved = self.run.read_manifest().config_resolved
         if self._passes and not isinstance(resolved, Unavailable):
-            self.run.update_manifest(config_resolved={**resolved, "passes": self._passes})
-        self.run.update_manifest(wall_time=time.monotonic() - self._started)
+            resolved = {**resolved, "passes": self._passes}
+        self.run.update_manifest(
+            config_resolved=resolved,
+            wall_time=time.monotonic() - self._started,
+            files=self.run.file_hashes(),
+        )
+        self.release()
         return self.run
 
+    def release(self) -> None:
+        """Let other processes write the folder."""
+        self._lock.release()
 
-def _opened(folder: Path, manifest: Manifest) -> Run:
-    if not (folder / "manifest.json").is_file():
-        return Run.create(folder, manifest)
-    run = Run.open(folder)
+
+def _opened(folder: Path, manifest: Manifest, places: Collection[str]) -> Run:
+    """Run in a folder that this process has locked."""
+    if is_file(folder / "manifest.json"):
+        run = Run.open(folder)
+        refuse_another(folder, run.read_manifest(), manifest, places)
+        run.update_manifest(
+            **{part.name: getattr(manifest, part.name) for part in fields(manifest)}
+        )
+    elif has_remains(folder):
+        run = Run.recreate(folder, manifest)
+        warnings.warn(
+            f"{folder} had no manifest.json, so that nothing said how its tables were made: they "
+            "are measured again, and finished pieces that fit are used.",
+            RecordWarning,
+            stacklevel=5,
+        )
+    else:
+        run = Run.create(folder, manifest)
     run.remove_leftovers()
-    parts = {part: getattr(manifest, part) for part in _KEPT}
-    run.update_manifest(**parts, wall_time=manifest.wall_time)
     return run
 
 
-def default_folder(out: str, instrument: Instrument, subject: Subject, key: str) -> Path:
-    """Folder of this instrument on this model and these data, so that runs do not overwrite."""
+def default_folder(out: str, instrument: Instrument, subject: Subject, manifest: Manifest) -> Path:
+    """Folder of this run alone: its name holds a hash of everything that decides the numbers."""
     model = Path(subject.source).name.replace(" ", "-") or "model"
+    key = run_key(manifest, places_of(instrument))
     return Path(out) / f"{instrument.name}-{model}-{key[:6]}"
 
 
+def lending_folders(folder: Path, instrument: Instrument) -> tuple[Path, ...]:
+    """Shards of other runs of an instrument beside a folder; their names say what decides them."""
+    beside = folder.absolute().parent.glob(f"{instrument.name}-*/shards")
+    return tuple(sorted(shards for shards in beside if shards.parent != folder.absolute()))
+
+
+def places_of(instrument: Instrument) -> frozenset[str]:
+    """Settings that record where an object lies that the caller may give instead."""
+    return frozenset(argument.setting for argument in instrument.arguments if argument.setting)
+
+
 def manifest_of(
-    instrument: Instrument, config: Config, subject: Subject, only: Sequence[str] = ()
+    instrument: Instrument,
+    config: Config,
+    subject: Subject,
+    only: Sequence[str] = (),
+    study: Config | None = None,
 ) -> Manifest:
     """Where a run comes from, before it has finished.
 
-    The resolved settings name the instrument as ``command``, and the selected claims and stages as
-    ``only`` where the run does not walk all stages.
+    The resolved settings name the instrument as ``command``, the selected claims and stages as
+    ``only`` where the run does not walk all stages, and the settings that a study adds as
+    ``study``.
     """
     weights, seed = subject.weight_hash, int(getattr(config, "seed", 0))
     more = {"command": instrument.name, "model": subject.source, "measured": dict(subject.facts)}
     more |= {"only": list(only)} if only else {}
+    more |= {"study": _additions(study, config)} if study is not None else {}
     return Manifest(
         config_given=config.model_dump(mode="json", exclude_defaults=True),
         config_resolved={**config.model_dump(mode="json"), **more},
@@ -109,17 +178,51 @@ def manifest_of(
         device=subject.device,
         weight_hashes=weights if isinstance(weights, Unavailable) else {"model": weights},
         data_hashes=dict(subject.hashes),
-        wall_time=Unavailable("the run has not finished"),
-        commit=_commit(),
+        wall_time=UNFINISHED,
+        commit=commit(),
         created_at=datetime.now(UTC).isoformat(),
+        marks=_strict(subject.marks),
+        files=UNFINISHED,
     )
 
 
-def _commit() -> str | Unavailable:
+def _additions(study: Config, config: Config) -> dict[str, Any]:
+    """Settings of a study without those of its instrument."""
+    groups = {name for name in type(study).model_fields if _same_kind(study, name, config)}
+    return study.model_dump(mode="json", exclude=groups)
+
+
+def _same_kind(study: Config, name: str, config: Config) -> bool:
+    return isinstance(config, type(getattr(study, name)))
+
+
+def _strict(value: Any) -> Any:
+    """Marks with text for every key and for what JSON does not know."""
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_strict(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else _clean(value)
+
+
+def _clean(value: Any) -> str:
+    """Text that a manifest can hold."""
+    return str(value).replace("\0", "␀").encode("utf-8", "backslashreplace").decode()
+
+
+@cache
+def commit() -> str | Unavailable:
     """Commit of flowscope's checkout, when it runs from one."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return Unavailable("git did not answer")
-    return done.stdout.strip() or Unavailable("flowscope is installed, not checked out")
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
+    # A repository that only holds the environment in which flowscope is installed does not count.
+    for command in (["ls-files", "--error-unmatch", here.name], ["rev-parse", "HEAD"]):
+        try:
+            done = subprocess.run(
+                [*git, *command], capture_output=True, text=True, timeout=5, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return Unavailable("git did not answer")
+        if done.returncode:
+            return Unavailable("flowscope is installed, not checked out")
+    return done.stdout.strip()
