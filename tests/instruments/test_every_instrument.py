@@ -87,8 +87,8 @@ def test_verdicts_are_those_on_the_declared_claims(name, tiny_run):
     assert [verdict["name"] for verdict in document] == sorted(claims)
     for verdict in document:
         assert set(verdict) == {
-            "name", "title", "gate", "gate_words", "decision", "outcome", "strength", "statistic", "interval",
-            "null", "effect", "effect_interval", "p", "because", "claim", "n",
+            "name", "title", "gate", "gate_words", "decision", "outcome", "strength", "statistic",
+            "interval", "null", "effect", "effect_interval", "p", "because", "claim", "n",
         }  # fmt: skip
         assert verdict["decision"] in ("holds", "fails", "abstains")
         silent = verdict["outcome"] == "uninformative"
