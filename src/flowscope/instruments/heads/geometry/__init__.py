@@ -18,7 +18,7 @@ SHARPNESS = Claim(
 
 ONE_WAY = Claim(
     name="M2",
-    title="One-way looks",
+    title="Unreturned looks",
     says="a token that is looked at looks back less than chance",
     asks="Are the looks of tokens at each other less mutual than chance? The reference is the same "
     "attention with the keys shuffled, each token's weight on itself kept. Below it, looks are "
@@ -112,17 +112,6 @@ TABLES = {
                 "upper end of the 95 % interval of `entropy_production`, all heads together",
                 "nat per step",
             ),
-            Column("steps", "length of the walk that the label asks about: mean tokens"),
-            Column("label", "steady state, equilibrium, undecided or refused"),
-            Column("label_joint", "the same from the intervals that cover all heads together"),
-            Column(
-                "steps_to_tell",
-                "steps after which a walk can be told from its reversal at the level of the label",
-            ),
-            Column("because", "why there is no number or no label; empty where there is"),
-            Column("status", "ok, or abstained where the head has no number"),
-            Column("weight_ratio", "‖antisymmetric‖/‖symmetric‖ part of B = W_QᵀW_K"),
-            Column("weight_because", "why there is no `weight_ratio`"),
             Column(
                 "entropy_production_permuted",
                 "`entropy_production` with the keys permuted, each token's weight on itself kept",
@@ -135,6 +124,17 @@ TABLES = {
                 "nat per step",
             ),
             _ratio("as_sharp", "of random twins whose head attends to as many keys"),
+            Column("steps", "length of the walk that the label asks about: mean tokens"),
+            Column("label", "steady state, equilibrium, undecided or refused"),
+            Column("label_joint", "the same from the intervals that cover all heads together"),
+            Column(
+                "steps_to_tell",
+                "steps after which a walk can be told from its reversal at the level of the label",
+            ),
+            Column("because", "why there is no number or no label; empty where there is"),
+            Column("status", "ok, or abstained where the head has no number"),
+            Column("weight_ratio", "‖antisymmetric‖/‖symmetric‖ part of B = W_QᵀW_K"),
+            Column("weight_because", "why there is no `weight_ratio`"),
         ),
     ),
 }
