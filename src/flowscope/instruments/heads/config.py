@@ -15,8 +15,8 @@ class HeadsConfig(ReadingConfig):
     A causal mask absorbs every walk at the first token, so that a label needs another chain: the
     logits without the mask (unmasked), the model's kernel with random jumps (damped), or its
     distribution conditioned on not being absorbed (quasi-stationary, which gives no label). Writes
-    a run folder with tables, the verdicts Beyond sharpness and One-way looks, and report.html. The
-    run abstains when no head can be labelled.
+    a run folder with tables, the verdicts Beyond sharpness and Unreturned looks, and report.html.
+    The run abstains when no head can be labelled.
     """
 
     prompts: int = setting(16, "Number of prompts", option=True, ge=1)

@@ -18,7 +18,7 @@ SHARPNESS = Claim(
 
 ONE_WAY = Claim(
     name="M2",
-    title="One-way looks",
+    title="Unreturned looks",
     says="a token that is looked at looks back less than chance",
     asks="Are the looks of tokens at each other less mutual than chance? The reference is the same "
     "attention with the keys shuffled, each token's weight on itself kept. Below it, looks are "

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from flowscope.evidence import Counts, mean_over_prompts, resampled_counts, simultaneous
 from flowscope.evidence.intervals import bounds_of
+from flowscope.instruments.heads.geometry import TABLES
 from flowscope.instruments.heads.geometry.ratios import (
     Reference,
     distinct_prompts,
@@ -189,7 +190,9 @@ def with_ratios(
         bounds = (*bounds_of(result.pointwise, len(table)), *bounds_of(result.joint, len(table)))
         columns |= {ratio: result.points, f"{ratio}_p": result.p}
         columns |= dict(zip(ends, bounds, strict=True))
-    return table.assign(**columns)
+    whole = table.assign(**columns)
+    order = [name for name in TABLES["geometry"].schema if name in whole]
+    return whole[[*order, *(name for name in whole if name not in order)]]
 
 
 def with_weight_ratios(
