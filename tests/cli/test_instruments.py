@@ -30,7 +30,7 @@ def pipelines(tmp_path_factory):
         ("sync", ["--couplings", "strong"], "couplings"),
         ("sync", ["--couplings", "0.5,,1]"], "couplings"),
         ("sync", ["--labels", "7"], "labels must lie between 0 and 2 (cat … owl); got 7"),
-        ("sync", ["--pairs", "6"], "need 8 pairs"),
+        ("sync", ["--pairs", "6", "--set", "band=2"], "need 8 pairs"),
         ("sync", ["--scheduler", "/no/such/folder"], "holds no scheduler of diffusers"),
         ("sync", ["--encoder", "/no/such/folder"], "There is no folder"),
         ("image", ["--lams", "0,2"], "lams must lie in [0, 1]; got 2"),

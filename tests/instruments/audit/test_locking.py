@@ -17,6 +17,7 @@ from flowscope.lab.engine import judged, rejudge
 from flowscope.lab.result import open_run
 from flowscope.lab.view import Records
 from flowscope.models.prompts import packaged_texts
+from flowscope.nets import bundled_path
 from flowscope.probes import drawn_donors
 from flowscope.simplex import transplanted_steps
 
@@ -190,7 +191,7 @@ def _locking(source, texts=None, **settings):
 
 
 def test_identical_prompts_are_one(tmp_path):
-    verdict = _locking(None, [TEXTS[0]] * 9, out=tmp_path / "run")
+    verdict = _locking(bundled_path(), [TEXTS[0]] * 9, out=tmp_path / "run")
     assert verdict.outcome in ("abstains", "uninformative")
     assert "this run has" in verdict.because
     assert verdict.statistic.n <= 1

@@ -147,6 +147,6 @@ STAGE = Stage(
     measure="measure.geometry",
     judge="judge.irreversibility",
     claims=(SHARPNESS, ONE_WAY),
-    settings=("batch", "chain", "damping", "permutations"),
+    settings=("batch", "chain", "controls", "damping", "permutations"),
     tables=TABLES,
 )

@@ -144,6 +144,7 @@ STAGE = Stage(
     settings=(
         "seed",
         "pairs",
+        "finals",
         "steps",
         "sigma",
         "eta",
