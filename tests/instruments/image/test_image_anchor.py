@@ -128,7 +128,8 @@ def test_entropy_of_the_class_follows_the_closed_form(euler):
 
 
 def test_an_exact_score_does_not_turn(euler):
-    assert euler.rotation["normalised"].abs().max() < 1e-3
+    # a share of what lies beyond the isotropic part, which is small near the noise; the null is .01
+    assert euler.rotation["normalised"].abs().max() < 5e-3
     assert (euler.rotation["planted_control"] - 0.05).abs().max() < 0.01
     early = euler.rotation.iloc[0]
     assert early["gradient_error_low"] <= 0.001 <= early["gradient_error_high"] + 0.001
