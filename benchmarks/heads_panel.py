@@ -34,10 +34,9 @@ from torch import nn
 import flowscope
 from benchmarks.calibration import table_text, values_of, written
 from benchmarks.known_heads import EXPECTED, HEADS, head_arrays, head_table, head_verdicts
-from benchmarks.machine import described
 from benchmarks.panel_models import Bytes, opened, story_texts, untrained
+from benchmarks.panel_runs import Job, PanelRuns
 from benchmarks.panel_tables import OUTCOMES, counted
-from benchmarks.verdict_panel import Job, row_of
 from flowscope.instruments.heads.geometry.judge import judge_one_way, judge_sharpness
 from flowscope.models.loading import Loaded, load
 from flowscope.models.prompts import packaged_texts
@@ -55,6 +54,9 @@ FEW = 7
 MANY = ("noise", "one-way", "half one-way", "one head of 6")
 
 Runs = Mapping[str, Mapping[str, Any]]
+
+
+RUNS = PanelRuns(RESULT, PARTS)
 
 
 def heads_of(
@@ -136,22 +138,6 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
         for kind in HEADS if "known" in wanted else ():
             if seed < FEW or kind in MANY:
                 yield Job("known", kind, str(seed), partial(head_verdicts, kind, seed))
-
-
-def document() -> dict[str, Any]:
-    """Every run that is stored."""
-    if RESULT.is_file():
-        stored: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
-        return stored
-    return {"machine": described(), **{part: {} for part in PARTS}}
-
-
-def write(runs: Mapping[str, Any]) -> None:
-    """Replace the stored runs."""
-    text = json.dumps(runs, indent=1, ensure_ascii=False)
-    temporary = RESULT.with_suffix(".partial")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(RESULT)
 
 
 def planted_heads(seeds: int) -> dict[str, int]:
@@ -307,7 +293,7 @@ def _said(run: Mapping[str, Any] | None, verdict: str) -> str:
 
 def write_pages() -> None:
     """Write the tables of both pages from the runs that are stored."""
-    runs = document()
+    runs = RUNS.document()
     page = THEORY / "what-holds-means.md"
     text = page.read_text(encoding="utf-8")
     parts = {
@@ -341,24 +327,18 @@ def main() -> None:
     torch.set_num_threads(1)
     alone = options.page or options.calibrate or options.planted
     for job in () if alone else jobs(options):
-        if job.seed in document()[job.part].get(job.subject, {}):
+        if RUNS.has(job.part, job.subject, job.seed):
             continue
         start = time.process_time()
-        rows = {verdict.name: row_of(verdict) for verdict in job.verdicts()}
-        entry = {"verdicts": rows, "processor_seconds": round(time.process_time() - start, 1)}
-        runs = document()
-        runs[job.part].setdefault(job.subject, {})[job.seed] = entry
-        write(runs)
+        verdicts = job.verdicts()
+        rows = RUNS.store(*job[:3], verdicts, time.process_time() - start)
         short = ", ".join(f"{name} {row['outcome']} {row['effect']}" for name, row in rows.items())
         print(job.part, job.subject, job.seed, short, flush=True)
     if options.planted:
-        planted = planted_heads(
-            options.planted
-        )  # before the stored runs are read: others may write
-        write({**document(), "planted": planted})
+        RUNS.put(planted=planted_heads(options.planted))
     if options.calibrate:
         rates = levels(options.calibrate)
-        write({**document(), "levels": {"repeats": options.calibrate, "rates": rates}})
+        RUNS.put(levels={"repeats": options.calibrate, "rates": rates})
         print(json.dumps(rates, indent=1))
     write_pages()
 

@@ -13,23 +13,20 @@ not repeated. ``--page`` writes the tables of ``docs/theory/what-holds-means.md`
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 
 import flowscope as fs
 from benchmarks.image_subjects import EXPECTED, SETTINGS, SUBJECTS, random_network
-from benchmarks.machine import described
-from flowscope.evidence.verdicts import ends
-from flowscope.records import Unavailable, Verdict
+from benchmarks.panel_runs import Job, PanelRuns, Row
+from flowscope.records import Verdict
 
 RESULT = Path(__file__).parent / "results" / "image_panel.json"
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "what-holds-means.md"
@@ -44,16 +41,7 @@ BUNDLED: dict[str, Any] = {
     "batch": 40,
 }  # fmt: skip
 
-Row = dict[str, Any]
-
-
-class Job(NamedTuple):
-    """One subject at one seed."""
-
-    part: str
-    subject: str
-    seed: str
-    verdicts: Callable[[], list[Verdict]]
+RUNS = PanelRuns(RESULT, PARTS)
 
 
 def read(made: Callable[[], Any], settings: Mapping[str, Any], seed: int) -> list[Verdict]:
@@ -87,42 +75,6 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
                 yield Job("random", name, str(seed), partial(network, width, layers, seed))
     if "bundled" in wanted:
         yield Job("bundled", "bundled", "0", partial(read, lambda: None, BUNDLED, 0))
-
-
-def row_of(verdict: Verdict) -> Row:
-    """What is kept of a verdict."""
-    interval, effect = verdict.interval, verdict.effect
-    bounds = None if isinstance(interval, Unavailable) else list(map(_rounded, ends(interval)))
-    return {
-        "outcome": verdict.outcome,
-        "strength": verdict.strength,
-        "effect": None if isinstance(effect, Unavailable) else _rounded(float(effect)),
-        "interval": bounds,
-        "p": None if isinstance(verdict.p, Unavailable) else _rounded(float(verdict.p)),
-        "because": verdict.because,
-    }
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(value, 5)
-
-
-def document() -> dict[str, Any]:
-    """Every run that is stored."""
-    if RESULT.is_file():
-        stored: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
-        return stored
-    return {"machine": described(), **{part: {} for part in PARTS}}
-
-
-def store(job: Job, rows: dict[str, Row], seconds: float) -> None:
-    """Write one run beside the others."""
-    runs = document()
-    entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
-    runs[job.part].setdefault(job.subject, {})[job.seed] = entry
-    temporary = RESULT.with_suffix(".partial")
-    temporary.write_text(json.dumps(runs, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(RESULT)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -164,7 +116,7 @@ def page_tables(runs: Mapping[str, Any]) -> dict[str, str]:
 def write_page() -> None:
     """Write the tables of the page from the runs that are stored."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, table in page_tables(document()).items():
+    for name, table in page_tables(RUNS.document()).items():
         first, last = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, mark, rest = page.partition(first)
         if not mark or last not in rest:
@@ -185,15 +137,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for job in () if options.page else jobs(options):
-        if job.seed in document()[job.part].get(job.subject, {}):
+        if RUNS.has(job.part, job.subject, job.seed):
             continue
         start = time.process_time()
-        rows = {verdict.name: row_of(verdict) for verdict in job.verdicts()}
+        verdicts = job.verdicts()
         seconds = time.process_time() - start
-        store(job, rows, seconds)
+        rows = RUNS.store(*job[:3], verdicts, seconds)
         said = ", ".join(f"{name} {row['outcome']} {row['effect']}" for name, row in rows.items())
         print(f"{job.part} {job.subject} {job.seed}: {said} ({seconds:.1f} s)", flush=True)
-    print("\n\n".join(f"{name}\n{table}" for name, table in page_tables(document()).items()))
+    print("\n\n".join(f"{name}\n{table}" for name, table in page_tables(RUNS.document()).items()))
     write_page()
 
 

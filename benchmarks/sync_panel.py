@@ -12,12 +12,10 @@ tables of ``docs/theory/what-holds-means.md`` and ``docs/theory/calibration.md``
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import diffusers
 import numpy as np
@@ -27,8 +25,7 @@ from numpy.typing import NDArray
 
 import flowscope as fs
 from benchmarks.known_images import SUBJECTS, order_of
-from benchmarks.machine import described
-from benchmarks.verdict_panel import row_of
+from benchmarks.panel_runs import PanelRuns, Row
 from flowscope.instruments.sync.commitment.order_rule import Order, decision_steps
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap import GAP
@@ -56,7 +53,8 @@ EXPECTED = {
 }
 SIZES = {"DiT, 2 layers of 32": (2, 2), "DiT, 6 layers of 64": (6, 4)}
 
-Row = dict[str, Any]
+
+RUNS = PanelRuns(RESULT, ("known", "random", "levels"))
 
 
 def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
@@ -162,30 +160,6 @@ def order_level(seed: int, size: float) -> tuple[bool, bool]:
     return not interval.low <= excess <= interval.high, bool(interval.low > 0)
 
 
-def document() -> Row:
-    """Every run that is stored."""
-    if RESULT.is_file():
-        stored: Row = json.loads(RESULT.read_text(encoding="utf-8"))
-        return stored
-    return {"machine": described(), "known": {}, "random": {}, "levels": {}}
-
-
-def stored(part: str, subject: str, seed: int, rows: dict[str, Row], seconds: float) -> None:
-    """Write one run beside the others."""
-    runs = document()
-    entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
-    runs[part].setdefault(subject, {})[str(seed)] = entry
-    write(runs)
-
-
-def write(runs: Row) -> None:
-    """Write all runs."""
-    text = json.dumps(runs, indent=1, ensure_ascii=False)
-    temporary = RESULT.with_suffix(".partial")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    temporary.replace(RESULT)
-
-
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Everything that is asked for: part, subject, seed."""
     planted = [name for name in EXPECTED if name not in SUBJECTS]
@@ -208,7 +182,7 @@ def verdicts_of(part: str, subject: str, seed: int) -> list[Verdict]:
 
 def levels(repeats: int) -> None:
     """Error rates of the intervals of R1 and R2 on drawn data."""
-    runs = document()
+    runs = RUNS.document()
     if len(runs["levels"]) and runs["levels"]["repeats"] >= repeats:
         return
     found: Row = {"repeats": repeats}
@@ -224,13 +198,12 @@ def levels(repeats: int) -> None:
             "p at most .05": round(float(np.mean([float(v.p) <= 0.05 for v in decided])), 4),
             "decided": round(float(np.mean([v.outcome in ("holds", "fails") for v in decided])), 4),
         }
-    runs["levels"] = found
-    write(runs)
+    RUNS.put(levels=found)
 
 
 def page_tables() -> dict[str, tuple[Path, str]]:
     """Tables by the mark of their place."""
-    runs = document()
+    runs = RUNS.document()
     head = ["subject", "verdict", "right answer", "runs", *OUTCOMES, "median effect"]
     lines = []
     for subject, seeds in runs["known"].items():
@@ -294,12 +267,11 @@ def main() -> None:
     if not options.page:
         levels(options.repeats)
     for part, subject, seed in () if options.page else jobs(options):
-        if str(seed) in document()[part].get(subject, {}):
+        if RUNS.has(part, subject, str(seed)):
             continue
         start = time.process_time()
         verdicts = verdicts_of(part, subject, seed)
-        rows = {verdict.name: row_of(verdict) for verdict in verdicts}
-        stored(part, subject, seed, rows, time.process_time() - start)
+        rows = RUNS.store(part, subject, str(seed), verdicts, time.process_time() - start)
         short = ", ".join(f"{n} {r['outcome']} {r['effect']}" for n, r in rows.items())
         print(part, subject, seed, short, flush=True)
     for name, (_, table) in page_tables().items():

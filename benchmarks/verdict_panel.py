@@ -14,20 +14,15 @@ are not repeated. ``--page`` writes the tables of ``docs/theory/what-holds-means
 """
 
 import argparse
-import fcntl
-import json
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from benchmarks.known_subjects import SUBJECTS, verdicts_of
-from benchmarks.machine import described
 from benchmarks.panel_models import (
     audited,
     deep_model,
@@ -37,11 +32,11 @@ from benchmarks.panel_models import (
     story_texts,
     untrained,
 )
+from benchmarks.panel_runs import Job, PanelRuns, Row
 from benchmarks.panel_tables import page_tables
-from flowscope.evidence.verdicts import ends
 from flowscope.models.loading import Loaded
 from flowscope.models.prompts import packaged_texts
-from flowscope.records import Unavailable, Verdict
+from flowscope.records import Verdict
 
 RESULT = Path(__file__).parent / "results" / "verdict_panel.json"
 PAGE = Path(__file__).parents[1] / "docs" / "theory" / "what-holds-means.md"
@@ -52,56 +47,7 @@ SHUFFLES = 3
 FIRST = 100
 """First seed: rules were tried on smaller ones, so that these are an independent test."""
 
-Row = dict[str, Any]
-
-
-class Job(NamedTuple):
-    """One subject at one seed."""
-
-    part: str
-    subject: str
-    seed: str
-    verdicts: Callable[[], list[Verdict]]
-
-
-def row_of(verdict: Verdict) -> Row:
-    """What is kept of a verdict."""
-    interval, effect = verdict.interval, verdict.effect
-    bounds = None if isinstance(interval, Unavailable) else list(map(_rounded, ends(interval)))
-    number = verdict.statistic.numbers() if verdict.statistic.status == "ok" else np.nan
-    return {
-        "statistic": _rounded(float(number)),
-        "outcome": verdict.outcome,
-        "strength": verdict.strength,
-        "effect": None if isinstance(effect, Unavailable) else _rounded(float(effect)),
-        "interval": bounds,
-        "because": verdict.because,
-    }
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(value, 5)
-
-
-def document() -> dict[str, Any]:
-    """Every run that is stored."""
-    if RESULT.is_file():
-        stored: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
-        return stored
-    return {"machine": described(), **{part: {} for part in PARTS}}
-
-
-def store(job: Job, rows: dict[str, Row], seconds: float) -> None:
-    """Write one run beside the others; several processes may do so."""
-    with Path(tempfile.gettempdir(), f"{RESULT.stem}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        runs = document()
-        entry = {"verdicts": rows, "processor_seconds": round(seconds, 1)}
-        runs.setdefault(job.part, {}).setdefault(job.subject, {})[job.seed] = entry
-        text = json.dumps(runs, indent=1, ensure_ascii=False)
-        temporary = RESULT.with_suffix(".partial")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(RESULT)
+RUNS = PanelRuns(RESULT, PARTS)
 
 
 def known_jobs(wanted: str, seeds: range) -> Iterator[Job]:
@@ -190,7 +136,7 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
 def write_page() -> None:
     """Write the tables of the page from the runs that are stored."""
     page = PAGE.read_text(encoding="utf-8")
-    for name, table in page_tables(document()).items():
+    for name, table in page_tables(RUNS.document()).items():
         first, last = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
         before, mark, rest = page.partition(first)
         if not mark or last not in rest:
@@ -214,14 +160,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     for job in () if options.page else jobs(options):
-        if job.seed in document().get(job.part, {}).get(job.subject, {}):
+        if RUNS.has(job.part, job.subject, job.seed):
             continue
         start = time.process_time()
         verdicts = job.verdicts()
-        rows = {verdict.name: row_of(verdict) for verdict in verdicts}
-        store(job, rows, time.process_time() - start)
+        rows = RUNS.store(*job[:3], verdicts, time.process_time() - start)
         print(job.part, job.subject, job.seed, _short(rows), flush=True)
-    tables = page_tables(document())
+    tables = page_tables(RUNS.document())
     print("\n\n".join(f"{name}\n{table}" for name, table in tables.items()))
     if PAGE.is_file():
         write_page()

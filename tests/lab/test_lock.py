@@ -191,6 +191,8 @@ def test_a_link_whose_answer_was_lost_counts(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", lost)
     with FolderLock.take(tmp_path) as lock:
         lock.check()
+        assert f"process {os.getpid()}" in writer_of(tmp_path)
+    assert _left(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
@@ -300,3 +302,5 @@ def test_a_forked_child_does_not_release_the_lock_of_its_parent(tmp_path):
         child.start()
         child.join()
         lock.check()
+        assert (tmp_path / LOCK).is_file()
+    assert not (tmp_path / LOCK).exists()

@@ -83,7 +83,7 @@ def test_the_document_of_measurements_is_strict_json(run):
     def refuse(constant):
         raise AssertionError(constant)
 
-    json.loads(path.read_text(), parse_constant=refuse)
+    assert json.loads(path.read_text(), parse_constant=refuse)
 
 
 def test_measurements_never_written_are_refused_in_words(run):

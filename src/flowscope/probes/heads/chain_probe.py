@@ -4,6 +4,7 @@ For each sequence the logits of a head are formed, its chain (`flowscope.probes.
 summarised and they are dropped. What is summarised is for a subclass to say.
 """
 
+from abc import ABC, abstractmethod
 from functools import cache
 from typing import ClassVar, NamedTuple
 
@@ -64,7 +65,7 @@ class ChainPiece(NamedTuple):
     free: Tensor | None
 
 
-class ChainProbe(Reducer):
+class ChainProbe(Reducer, ABC):
     """Numbers of the chain of every head of a model's chain of blocks.
 
     `arrays` has one row per prompt: ``PREFIX_prompt``, ``PREFIX_tokens``, and for each name of
@@ -96,13 +97,13 @@ class ChainProbe(Reducer):
         self.crossed: set[int] = set()
 
     @property
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """Names of the numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _quantities(self, pieces: list[ChainPiece], logits: Tensor) -> NDArray[np.float64]:
         """Numbers of some heads, ``[names, heads]``, in the order of the joined logits."""
-        raise NotImplementedError
 
     def _refused(self, logits: Tensor) -> str:
         """Why these logits are not read; empty where they are."""
