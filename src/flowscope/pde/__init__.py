@@ -1,0 +1,37 @@
+"""The transformer as a driven field: balances, spectra, local stability, simulator (source 001)."""
+
+from flowscope.pde.attention import (
+    AttentionParts,
+    Moments,
+    advection_diffusion,
+    attention_parts,
+)
+from flowscope.pde.energy import EnergyBalance, energy_balance
+from flowscope.pde.information import DecodableInformation, decodable_information
+from flowscope.pde.jacobian import JacobianBound, JacobianBounds, euler_limit, jacobian_bounds
+from flowscope.pde.master import MasterEquation
+from flowscope.pde.spectra import Spectrum, graph_spectrum, token_spectrum
+from flowscope.pde.spread import Collapse, SpreadBalance, collapse, spread_balance
+
+__all__ = [
+    "AttentionParts",
+    "Collapse",
+    "DecodableInformation",
+    "EnergyBalance",
+    "JacobianBound",
+    "JacobianBounds",
+    "MasterEquation",
+    "Moments",
+    "Spectrum",
+    "SpreadBalance",
+    "advection_diffusion",
+    "attention_parts",
+    "collapse",
+    "decodable_information",
+    "energy_balance",
+    "euler_limit",
+    "graph_spectrum",
+    "jacobian_bounds",
+    "spread_balance",
+    "token_spectrum",
+]
