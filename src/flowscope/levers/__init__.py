@@ -11,6 +11,7 @@ from flowscope.levers.geometry import (
     GeometryChange,
     geometry_attention,
 )
+from flowscope.levers.intervention import Intervention, intervene
 from flowscope.levers.refinement import refined
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "CouplingChange",
     "GeometryAttention",
     "GeometryChange",
+    "Intervention",
     "ReplicaCoupling",
     "TransportAttention",
     "couple",
     "geometry_attention",
+    "intervene",
     "refined",
     "transport_attention",
 ]
