@@ -23,7 +23,7 @@ def piece_of(model, batch, **options):
 
 
 def column(piece, name):
-    return piece.arrays["values"][..., COLUMNS.index(name)]
+    return piece.arrays["values"][:, 1:, COLUMNS.index(name)]
 
 
 def heard(model, batch):
@@ -167,11 +167,26 @@ def test_half_precision_is_read_within_its_rounding():
 def test_permuted_keys_keep_sharpness_support_and_diagonal():
     logits = torch.randn((2, 3, 7, 7), generator=torch.Generator().manual_seed(0))
     P = torch.softmax(logits.masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf), -1)
-    mixed = _shuffled(P, torch.arange(7), torch.Generator().manual_seed(1))
+    sink = torch.zeros(2, 1, 1, 7, dtype=torch.bool)
+    sink[..., 2] = True
+    mixed = _shuffled(P, torch.arange(7), sink, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(mixed[..., 2], P[..., 2])
     torch.testing.assert_close(mixed.sort(-1).values, P.sort(-1).values)
     torch.testing.assert_close(mixed.diagonal(dim1=-2, dim2=-1), P.diagonal(dim1=-2, dim2=-1))
     assert not mixed.triu(1).any()
     assert not torch.allclose(mixed, P)
+
+
+def test_the_first_row_is_the_state_that_enters():
+    model, batch = models.llama()
+    piece, _ = piece_of(model, batch)
+    _, blocks = heard(model, batch)
+    start = piece.arrays["values"][:, 0]
+    found = collapse(blocks[0].hidden_in[1, 1:])
+    assert start[1, COLUMNS.index("mean_cosine")] == pytest.approx(
+        float(found.mean_cosine), rel=1e-4
+    )
+    assert np.isnan(start[:, COLUMNS.index("energy_attention")]).all()
 
 
 def test_a_prompt_of_few_tokens_says_nothing():

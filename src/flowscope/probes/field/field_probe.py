@@ -50,8 +50,9 @@ _KINDS = {"attention": ("attention", "cross_attention"), "feed_forward": ("feed_
 class FieldProbe(TapProbe):
     """Balances of every block of a model; one piece per batch.
 
-    A piece has ``prompt`` ``[rows]``, ``values`` ``[rows, blocks, columns]`` in the order of
-    `COLUMNS`, and ``massive`` ``[found, 4]``: prompt, block, position, and length in medians.
+    A piece has ``prompt`` ``[rows]``; ``values`` ``[rows, 1 + blocks, columns]`` in the order of
+    `COLUMNS`, first the state that enters the first block, which no write has reached; and
+    ``massive`` ``[found, 4]``: prompt, block, position, and length in medians.
 
     Parameters
     ----------
@@ -116,6 +117,8 @@ class FieldProbe(TapProbe):
         used = counted & ~massive & ~_first(counted)
         writes = {kind: _sum_of(event.writes, kinds) for kind, kinds in _KINDS.items()}
         parts = self._parts(event, writes["attention"], counted & ~used)
+        if event.site.index == 0:
+            self._values.append(_start(before, used))
         rows = []
         for row in range(len(before)):
             chosen = used[row]
@@ -230,7 +233,7 @@ def _attention_parts(
         diagonal.append(P[..., torch.arange(stop - start, device=P.device), here])
         sunk.append((P * is_sink) @ v)
         leak.append((P * is_sink).sum(-1).mean(-2))
-        permuted.append(_shuffled(P, here, generator) @ v)
+        permuted.append(_shuffled(P, here, is_sink, generator) @ v)
     sink = torch.cat(sunk, -2)
     token_is_sink = is_sink[..., 0, :, None]
     own = torch.where(token_is_sink, 0.0, torch.cat(diagonal, -1)[..., None] * v)
@@ -246,20 +249,37 @@ def _attention_parts(
 
 
 def _shuffled(
-    P: Float[Tensor, "batch H rows L"], here: Tensor, generator: torch.Generator
+    P: Float[Tensor, "batch H rows L"],
+    here: Tensor,
+    is_sink: Bool[Tensor, "batch 1 1 L"],
+    generator: torch.Generator,
 ) -> Float[Tensor, "batch H rows L"]:
-    """Rows with their probabilities dealt anew to the keys they see; a token keeps its own."""
+    """Rows with their probabilities dealt anew to the keys they see.
+
+    A token keeps its weight on itself, and sinks keep theirs: what goes to a sink is not read.
+    """
     drawn = torch.rand(P.shape, generator=generator).to(P.device)
     hidden = P <= 0
     itself = torch.zeros_like(hidden)
     itself[..., torch.arange(len(here), device=P.device), here] = True
-    fixed = hidden | itself
+    fixed = hidden | itself | is_sink
     # fixed keys keep their place: they sort by themselves behind the others, in their order
     places = torch.arange(P.shape[-1], device=P.device).expand_as(P)
     behind = torch.where(fixed, 2.0 + places, 0.0)
     to = torch.argsort(torch.where(fixed, behind, places / P.shape[-1]), -1)
     fro = torch.argsort(torch.where(fixed, behind, drawn), -1)
     return torch.zeros_like(P).scatter(-1, to, torch.gather(P, -1, fro))
+
+
+def _start(state: Float[Tensor, "batch L d"], used: Bool[Tensor, "batch L"]) -> NDArray[np.float64]:
+    """Numbers of the state that enters the first block, with the tokens of that block."""
+    rows = []
+    for x, chosen in zip(state, used, strict=True):
+        found = dict.fromkeys(COLUMNS, float("nan")) | {"tokens": float(chosen.sum())}
+        if found["tokens"] >= _LEAST:
+            found |= _cloud(x[chosen])
+        rows.append([found[name] for name in COLUMNS])
+    return np.array(rows)
 
 
 def _cloud(x: Float[Tensor, "n d"]) -> dict[str, float]:
