@@ -29,8 +29,8 @@ BELOW["instruments"] = BELOW["models"] | {"models", "evidence", "report"}
 BELOW["cli"] = {"errors", "lab", "models", "nets", "records", "report"}
 
 PRODUCT = [
-    "records", "tap", "nets", "levers", "models", "probes", "evidence", "lab", "report", "instruments",
-    "cli",
+    "records", "tap", "nets", "levers", "models", "probes", "evidence", "lab", "report",
+    "instruments", "cli",
 ]  # fmt: skip
 MOST_FILES = 15
 NAMELESS = ["lab", "report", "cli", "evidence", "records"]

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
@@ -22,8 +23,10 @@ from typing import Any
 
 __all__ = ["COMMIT", "RUNS", "Command", "Result", "execute", "fetch_sources", "remembered"]
 
-COMMIT = "d0976319d20a847808fed756805ce47f06b8a3a2"
-"""The version whose numbers are the reference."""
+COMMIT: str = tomllib.loads((Path(__file__).parent / "reference.toml").read_text("utf-8"))[
+    "reference"
+][-1]["commit"]
+"""The version whose numbers are the reference: the last entry of ``reference.toml``."""
 
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
