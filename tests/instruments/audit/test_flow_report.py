@@ -210,7 +210,7 @@ def test_the_last_free_layer_is_marked(source):
     picture = exit_figures.depth_loss(source)
     mark = picture["layout"]["shapes"][0]
     assert mark["x0"] == mark["x1"] == FREE
-    assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} can go"
+    assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} layers can be removed"
     curves = {t["yaxis"]: t["customdata"] for t in picture["data"] if "fill" not in t}
     table = source.tables["depth_loss"]
     np.testing.assert_allclose(curves["y"], table["increase"])
@@ -248,7 +248,9 @@ def test_a_loss_that_stays_below_one_nat_has_a_plain_axis(source):
     assert "log" not in picture["layout"]["yaxis"]["title"]["text"]
 
 
-@pytest.mark.parametrize(("free", "said"), [(0, "none can go"), (1, "the last one can go")])
+@pytest.mark.parametrize(
+    ("free", "said"), [(0, "no layer can be removed"), (1, "the last layer can be removed")]
+)
 def test_few_free_layers_are_said_in_words(source, free, said):
     frame = source.tables["depth_loss"]
     changed = with_tables(source, depth_loss=frame.assign(free=frame["removed"] <= free))

@@ -2,7 +2,7 @@
 
 Uncoupled replicas are blue; couplings run from orange to nearly black as g grows, and each has a
 mark of its own, so that no distinction rests on colour alone. The control, uncoupled replicas that
-share their noise until they are let go, is blue and dashed.
+share their noise up to the step at which the coupling of the others ended, is blue and dashed.
 """
 
 import math

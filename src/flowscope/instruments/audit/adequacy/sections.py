@@ -34,8 +34,8 @@ def flow_section(source: Source) -> str:
         "<p>A drift is a rule that predicts the next change of a token’s output from its present "
         "value. It is fitted on half of the prompts and judged on the other half. Total variation "
         "is the share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 "
-        "has nothing in common with the model. The flow tells more than a shift, a scale or "
-        "a lookup where its curve lies below both curves of the mean step and below the "
+        "has nothing in common with the model. The flow predicts better than a shift, a scale "
+        "or a lookup where its curve lies below both curves of the mean step and below the "
         "lookup.</p>"
         + _forecasts(source)
         + _learning(source)

@@ -64,5 +64,5 @@ def _free_label(free: float, *, near_end: bool) -> Picture:
 
 def _free_words(free: float) -> str:
     if free == 0:
-        return "none can go"
-    return "the last one can go" if free == 1 else f"the last {free:g} can go"
+        return "no layer can be removed"
+    return f"the last {'layer' if free == 1 else f'{free:g} layers'} can be removed"

@@ -96,5 +96,5 @@ def _amounts(frame: pd.DataFrame) -> list[Picture]:
     return [
         *band(layers, least, most, theme.MUTED),
         *(dots("layer", frame, ends(name), look, "layer {layer:g}",
-               f"{look.label} {{}} of all motion turns", size=9) for name, look in bounds.items()),
+               f"{look.label} {{}} of all motion rotates", size=9) for name, look in bounds.items()),
     ]  # fmt: skip

@@ -170,7 +170,7 @@ def _beside(frame: pd.DataFrame, k: int) -> str:
         return "–"
     if low > 0:
         return "costs more"
-    return "costs less" if high < 0 else "not told apart"
+    return "costs less" if high < 0 else "no significant difference"
 
 
 def _left_out(source: Source) -> int:

@@ -37,7 +37,7 @@ STATISTICS = {
     ),
     "displacement": (
         "displacement",
-        "total variation between the uniform law and the law one step later.",
+        "total variation between the uniform distribution and the distribution one step later.",
     ),
     "gap": (
         "spectral gap",
@@ -53,7 +53,7 @@ STATISTICS = {
     ),
     "exact_share": (
         "exact share",
-        "share of the flux that is the difference of a potential: a tilt, which turns nothing.",
+        "share of the flux that is the difference of a potential: a tilt without circulation.",
     ),
     "negative_share": (
         "share of negative D",
@@ -193,7 +193,7 @@ def _lack(frame: pd.DataFrame, name: str) -> str:
         return ""
     reasons = words(frame, "weight_because" if name == "weight_ratio" else "because")
     if set(words(frame, "chain")) == {"quasi-stationary"} and not any(reasons):
-        return "a quasi-stationary chain has no stationary law, so this is not defined"
+        return "a quasi-stationary chain has no stationary distribution, so this is not defined"
     said = [reason for reason in reasons if reason]
     most = max(said, key=said.count) if said else "no reason was recorded"
     return shortened(most.rstrip("."), _WORDS)

@@ -74,7 +74,7 @@ def uturn_strip(source: Source) -> Strip:
     said = f"{count(images.shape[1], 'image')} before, and after a U-turn to log snr " + ", ".join(
         rows[1:]
     )
-    return strip_of(images, rows, ("turned at log snr", "images before and after U-turns", said))
+    return strip_of(images, rows, ("noised to log snr", "images before and after U-turns", said))
 
 
 @part("uturn_strip")

@@ -1,4 +1,4 @@
-"""Figures of what two replicas end as: agreement by the step at which they were let go.
+"""Figures of how similar two replicas end, by the step at which their coupling ended.
 
 Each function takes the tables and returns a plotly figure as plain data, or why there is none.
 Below each figure lies a strip with one row per curve: the midpoint of its sigmoid and the interval.
@@ -155,7 +155,7 @@ def _figure(
             Panel(title="", traces=[_mark(own, k) for k, own in enumerate(curves)], axis=below,
                   share=share),
         ],
-        theme.axis("step at which the two are let go", range=room, showgrid=False),
+        theme.axis("step at which the coupling ended", range=room, showgrid=False),
         height + strip - 64,
         gap=0.03,
         annotations=[
@@ -167,7 +167,7 @@ def _figure(
 def _lines(own: Curve) -> list[Picture]:
     """Curve with its band, and the fitted sigmoid as a thin line."""
     look = own.look
-    said = (f"{look.label}, let go at step {{step:6}}", "{}", "median of {n:6} pairs")
+    said = (f"{look.label}, coupling ended at step {{step:6}}", "{}", "median of {n:6} pairs")
     pale = {"color": theme.faded(look.colour, 0.55), "width": 2.6, "dash": look.dash}
     *shade, drawn = line("step", own.rows, ("value", "low", "high"), look, *said, opacity=0.11,
                          line=pale)  # fmt: skip
