@@ -43,8 +43,9 @@ _GRADIENTS = Look("nine gradients: mean, and their range as a band", theme.GREEN
 _LEAST = Look("at least", theme.BLUE, symbol="circle")
 _MOST = Look("at most", theme.ORANGE, symbol="triangle-up")
 _HALF = {"color": theme.INK, "width": 1.4, "dash": "dash"}
+_LAYER = "layer {layer:g}"
 _SAID = (
-    "layer {layer:g}",
+    _LAYER,
     "R_norm {}",
     "gradients on the same states {control}",
     "p {p_value}, adjusted for all layers {p_adjusted}",
@@ -92,9 +93,9 @@ def _amounts(frame: pd.DataFrame) -> list[Picture]:
     rest = {"": G, "_low": high, "_high": low}  # what is not a gradient: its ends change places
     frame = frame.assign(**{f"rest{end}": [1 - v for v in side] for end, side in rest.items()})
     layers, least, most = (column(frame, name) for name in ("layer", "rotation_share", "rest"))
-    bounds = {"rotation_share": _LEAST, "rest": _MOST}
+    said = "{} of all motion rotates"
     return [
         *band(layers, least, most, theme.MUTED),
-        *(dots("layer", frame, ends(name), look, "layer {layer:g}",
-               f"{look.label} {{}} of all motion rotates", size=9) for name, look in bounds.items()),
-    ]  # fmt: skip
+        dots("layer", frame, ends("rotation_share"), _LEAST, _LAYER, f"at least {said}", size=9),
+        dots("layer", frame, ends("rest"), _MOST, _LAYER, f"at most {said}", size=9),
+    ]
