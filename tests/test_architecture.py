@@ -28,7 +28,10 @@ BELOW["models"] = BELOW["probes"] | {"probes", "levers", "lab"}
 BELOW["instruments"] = BELOW["models"] | {"models", "evidence", "report"}
 BELOW["cli"] = {"errors", "lab", "models", "nets", "records", "report"}
 
-PRODUCT = ["models", "probes", "evidence", "lab", "report", "instruments", "cli"]
+PRODUCT = [
+    "records", "tap", "nets", "levers", "models", "probes", "evidence", "lab", "report",
+    "instruments", "cli",
+]  # fmt: skip
 MOST_FILES = 15
 NAMELESS = ["lab", "report", "cli", "evidence", "records"]
 INSTRUMENTS = set(registry.instrument_names())

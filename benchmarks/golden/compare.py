@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["METHODS", "UNCOMPARED", "WORDS", "Comparison", "compare_documents", "compare_folders"]
+__all__ = [
+    "METHODS",
+    "UNCOMPARED",
+    "WORDS",
+    "Comparison",
+    "compare_documents",
+    "compare_folders",
+    "decisions",
+]
 
 WORDS = frozenset(
     {
@@ -76,6 +84,12 @@ class Comparison:
         self.differences += [f"{place}: {name} is lost" for name in before if name not in after]
         self.additions += [f"{place}: {name}" for name in after if name not in before]
         return [name for name in before if name in after]
+
+
+def decisions(document: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether each verdict of a JSON document was decided, by its name."""
+    verdicts = document.get("verdicts", ())
+    return {verdict["name"]: verdict["decision"] != "abstains" for verdict in verdicts}
 
 
 def compare_folders(old: Path, new: Path, comparison: Comparison) -> None:

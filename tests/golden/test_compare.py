@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from benchmarks.golden.compare import Comparison, compare_documents, compare_folders
-from benchmarks.golden.runs import RUNS
+from benchmarks.golden import runs
+from benchmarks.golden.compare import Comparison, compare_documents, compare_folders, decisions
 
 from flowscope.records import Interval, Manifest, Measurement, Run, Verdict
 
@@ -214,6 +216,18 @@ def test_documents_are_compared_by_value_and_type(new, count):
     assert len(comparison.differences) == count
 
 
-def test_every_verdict_but_those_on_rotation_is_decided_by_some_run():
-    decided = {name for command in RUNS for name in command.decided}
-    assert " ".join(sorted(decided)) == "I1 I2 I3 M1 M2 P0 P1 P2 P3 R1 R2"
+def test_decided_verdicts_are_those_that_do_not_abstain():
+    outcomes = {"P0": "holds", "P1": "abstains", "P2": "fails"}
+    verdicts = [{"name": name, "decision": decision} for name, decision in outcomes.items()]
+    assert decisions({"verdicts": verdicts}) == {"P0": True, "P1": False, "P2": True}
+    assert decisions({}) == {}
+
+
+def test_the_reference_is_the_last_entry_and_every_move_has_a_reason():
+    entries = tomllib.loads((Path(runs.__file__).parent / "reference.toml").read_text("utf-8"))
+    assert [set(entry) for entry in entries["reference"]] == [{"commit", "because"}] * len(
+        entries["reference"]
+    )
+    assert all(len(entry["commit"]) == 40 and entry["because"] for entry in entries["reference"])
+    assert entries["reference"][-1]["commit"] == runs.COMMIT
+    assert len({run.name for run in runs.RUNS}) == len(runs.RUNS) == 8

@@ -17,7 +17,7 @@ from flowscope.lab import engine
 from flowscope.lab.registry import instrument, instrument_names
 from flowscope.lab.result import open_run
 from flowscope.records import Run
-from flowscope.records.documents import SCHEMA, sealed
+from flowscope.records.storage.documents import SCHEMA, sealed
 from flowscope.records.verdict_text import outcome_text
 
 NAMES = instrument_names()

@@ -8,7 +8,7 @@ from tests.records.strategies import TEXTS, WORDS, arrays, portrait
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records import array_hash, file_hash
-from flowscope.records.arrays import arrays_to_bytes, bytes_to_arrays
+from flowscope.records.storage.arrays import arrays_to_bytes, bytes_to_arrays
 
 SETS = st.dictionaries(WORDS, arrays(), max_size=4)
 

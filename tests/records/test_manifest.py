@@ -10,7 +10,7 @@ from tests.records.strategies import CONFIGS, manifests, portrait
 import flowscope
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records import SCHEMA, Manifest, Unavailable, fingerprint, library_versions
-from flowscope.records.documents import sealed
+from flowscope.records.storage.documents import sealed
 
 
 @settings(deadline=None, max_examples=60)

@@ -16,7 +16,7 @@ from tests.records.strategies import measurements, portrait, verdicts
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records import Manifest, Measurement, Run, ShardKey, files
-from flowscope.records.documents import sealed
+from flowscope.records.storage.documents import sealed
 
 NAMES_REFUSED = [
     "", ".", "..", "../x", "a/b", "/etc/x", "a\\b", ".hidden", "_own", "-x", "a b", "é",

@@ -10,8 +10,9 @@ from tests.records.faults import killed_at
 from tests.records.strategies import CONFIGS, WORDS, arrays, portrait
 
 from flowscope.errors import InvalidInputError, RecordError
-from flowscope.records import Manifest, Run, ShardKey, fingerprint, shards
+from flowscope.records import Manifest, Run, ShardKey, fingerprint
 from flowscope.records.files import read_file
+from flowscope.records.storage import shards
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 HERE = fingerprint({"temperature": 1.0})

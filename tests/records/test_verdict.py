@@ -7,7 +7,7 @@ from tests.records.strategies import portrait, verdicts
 
 from flowscope.errors import InvalidInputError
 from flowscope.records import Interval, Measurement, Unavailable, Verdict
-from flowscope.records.archive import document_to_verdict, verdict_to_document
+from flowscope.records.storage.archive import document_to_verdict, verdict_to_document
 
 NONE = Unavailable("not asked for")
 

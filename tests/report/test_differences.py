@@ -13,7 +13,7 @@ from flowscope.instruments.audit.page import PAGE
 from flowscope.lab.display.plots import Figures
 from flowscope.records import Missing
 from flowscope.report import report_html, theme
-from flowscope.report.drawing.log_axes import bent, bent_axis
+from flowscope.report.drawing.log_axes import bent, bent_ticks
 from flowscope.report.parts.finding_list import with_links
 from flowscope.report.source import read_source
 
@@ -31,13 +31,13 @@ def test_a_bent_axis_is_odd_continuous_and_grows():
 
 
 def test_ticks_of_a_bent_axis_stand_at_their_values():
-    axis = bent_axis("loss", [-0.2, 34.0])
+    axis = bent_ticks([-0.2, 34.0])
     pairs = dict(zip(axis["ticktext"], axis["tickvals"], strict=True))
     assert list(pairs)[:5] == ["0", "0.25", "0.5", "0.75", "1"]
     assert all(value == bent(float(text)) for text, value in pairs.items())
     assert max(float(text) for text in pairs) <= 34
-    assert "tickvals" not in bent_axis("loss", [-0.2, 0.9])
-    assert "−2" in bent_axis("loss", [-2.5])["ticktext"]
+    assert "tickvals" not in bent_ticks([-0.2, 0.9])
+    assert "−2" in bent_ticks([-2.5])["ticktext"]
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import io
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_rgba
@@ -13,7 +14,7 @@ from flowscope.report import theme
 from flowscope.report.drawing.marks import Look
 from flowscope.report.drawing.matplotlib_backend import as_matplotlib
 from flowscope.report.drawing.panels import beside, with_key
-from flowscope.report.drawing.traces import band, curve, level, upright, whiskers
+from flowscope.report.drawing.traces import band, curve, dots, level, upright
 from flowscope.report.escaping import plotly_text
 from flowscope.report.parts.choosing import blank
 
@@ -31,7 +32,7 @@ def only(drawn):
 
 
 def line(x=(1, 2, 3), y=(1.0, 4.0, 9.0), **more):
-    return curve(x, y, ("a", theme.VERMILION, "dash"), [], **more)
+    return curve(x, y, Look("a", theme.VERMILION, "dash"), **more)
 
 
 def scatters(ax):
@@ -79,10 +80,9 @@ def test_a_band_is_an_area_with_its_opacity_and_no_edge():
 
 
 def test_whiskers_end_where_the_interval_ends():
-    dots = whiskers(
-        [1, 2], [5.0, 6.0], ([4.0, math.nan], [7.0, math.nan]), (theme.BLUE, [True] * 2), []
-    )
-    ax = only(as_matplotlib(picture(dots)))
+    frame = pd.DataFrame({"x": [1, 2], "y": [5, 6], "low": [4, None], "high": [7, None]})
+    blue = Look("blue", theme.BLUE, symbol="circle")
+    ax = only(as_matplotlib(picture(dots("x", frame, ("y", "low", "high"), blue))))
     (container,) = ax.containers
     known = [s for s in container.lines[2][0].get_segments() if np.isfinite(s).all() and len(s)]
     np.testing.assert_array_equal(known, [[[1, 4], [1, 7]]])

@@ -7,15 +7,15 @@ not there is an :class:`Unavailable` with its reason. No record knows a model, a
 
 from flowscope.errors import Missing
 from flowscope.records.absence import Unavailable
-from flowscope.records.arrays import array_hash
-from flowscope.records.documents import SCHEMA, fingerprint
 from flowscope.records.files import file_hash
 from flowscope.records.interval import Interval
 from flowscope.records.manifest import Manifest, library_versions
 from flowscope.records.measurement import Measurement
 from flowscope.records.run import Run
 from flowscope.records.sharding import Shards
-from flowscope.records.shards import Shard, ShardKey
+from flowscope.records.storage.arrays import array_hash
+from flowscope.records.storage.documents import SCHEMA, fingerprint
+from flowscope.records.storage.shards import Shard, ShardKey
 from flowscope.records.verdict import Decision, Outcome, Strength, Verdict
 
 __all__ = [

@@ -16,8 +16,15 @@ from typing import Any
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records.absence import Unavailable
-from flowscope.records.documents import SCHEMA, frozen_json, plain, revived, sealed, unsealed
 from flowscope.records.frozen import Record, text, whole
+from flowscope.records.storage.documents import (
+    SCHEMA,
+    frozen_json,
+    plain,
+    revived,
+    sealed,
+    unsealed,
+)
 
 __all__ = ["JUDGING", "UNFINISHED", "Manifest", "library_versions"]
 

@@ -29,9 +29,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError, RecordError
-from flowscope.records import ledger, shards, tables
+from flowscope.records import tables
 from flowscope.records.absence import Unavailable
-from flowscope.records.arrays import arrays_to_bytes, bytes_to_arrays
 from flowscope.records.files import (
     checked_name,
     file_hash,
@@ -47,7 +46,9 @@ from flowscope.records.files import (
 from flowscope.records.frozen import Record
 from flowscope.records.manifest import Manifest
 from flowscope.records.measurement import Measurement
-from flowscope.records.shards import Shard, ShardKey
+from flowscope.records.storage import ledger, shards
+from flowscope.records.storage.arrays import arrays_to_bytes, bytes_to_arrays
+from flowscope.records.storage.shards import Shard, ShardKey
 from flowscope.records.verdict import Verdict
 
 __all__ = ["Run", "has_remains"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flowscope.errors import RecordError
 from flowscope.records.run import Run
-from flowscope.records.shards import Shard, ShardKey, find_shard
+from flowscope.records.storage.shards import Shard, ShardKey, find_shard
 
 __all__ = ["Shards"]
 

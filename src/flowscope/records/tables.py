@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 
 from flowscope.errors import InvalidInputError, RecordError
-from flowscope.records.documents import SCHEMA, damaged, sealed, unsealed
 from flowscope.records.files import is_file, read_file, remove_file, write_file
 from flowscope.records.frozen import storable, text
+from flowscope.records.storage.documents import SCHEMA, damaged, sealed, unsealed
 
 __all__ = ["LARGE", "read_table", "remove_table", "table_names", "verified_table", "write_table"]
 

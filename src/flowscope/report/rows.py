@@ -8,7 +8,7 @@ import pandas as pd
 
 from flowscope.report.source import column, words
 
-__all__ = ["known", "ordered", "positive", "rows_where"]
+__all__ = ["above_zero", "known", "ordered", "rows_where"]
 
 
 def known(values: Iterable[float]) -> list[float]:
@@ -16,9 +16,9 @@ def known(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
 
 
-def positive(values: Iterable[float]) -> list[float]:
-    """Values for a logarithmic axis: undefined where they are not above 0."""
-    return [value if 0 < value < math.inf else math.nan for value in values]
+def above_zero(value: float) -> float:
+    """Place of a value on a logarithmic axis: undefined where it is not above 0."""
+    return value if 0 < value < math.inf else math.nan
 
 
 def ordered(frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -210,7 +210,7 @@ def test_the_last_free_layer_is_marked(source):
     picture = exit_figures.depth_loss(source)
     mark = picture["layout"]["shapes"][0]
     assert mark["x0"] == mark["x1"] == FREE
-    assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} can go"
+    assert picture["layout"]["annotations"][0]["text"] == f"the last {FREE} layers can be removed"
     curves = {t["yaxis"]: t["customdata"] for t in picture["data"] if "fill" not in t}
     table = source.tables["depth_loss"]
     np.testing.assert_allclose(curves["y"], table["increase"])
@@ -230,7 +230,7 @@ def test_the_axis_of_the_loss_shows_small_costs_beside_large_ones(source):
     drawn = next(t for t in picture["data"] if "fill" not in t and t["yaxis"] == "y")
     small = [(y, v) for y, v in zip(drawn["y"], drawn["customdata"], strict=True) if v <= 1]
     assert len(small) > 5
-    assert all(y == v for y, v in small)
+    assert all(y == pytest.approx(v, rel=1e-3) for y, v in small)
     assert max(drawn["y"]) < 3.2  # 0 to 1 nat has a third of the axis beside 400 nats
     ticks = dict(zip(axis["ticktext"], axis["tickvals"], strict=True))
     assert ticks["0.25"] == 0.25
@@ -248,7 +248,9 @@ def test_a_loss_that_stays_below_one_nat_has_a_plain_axis(source):
     assert "log" not in picture["layout"]["yaxis"]["title"]["text"]
 
 
-@pytest.mark.parametrize(("free", "said"), [(0, "none can go"), (1, "the last one can go")])
+@pytest.mark.parametrize(
+    ("free", "said"), [(0, "no layer can be removed"), (1, "the last layer can be removed")]
+)
 def test_few_free_layers_are_said_in_words(source, free, said):
     frame = source.tables["depth_loss"]
     changed = with_tables(source, depth_loss=frame.assign(free=frame["removed"] <= free))
@@ -259,19 +261,21 @@ def test_rotation_is_filled_where_it_is_detected_and_abstained_layers_are_left_o
     table = source.tables["rotation"]
     ok = table[table["status"] == "ok"]
     controls, mean, share, _, least, most = rotation_figures.rotation(source)["data"]
-    np.testing.assert_allclose(share["y"], ok["normalised"])
-    np.testing.assert_allclose(share["x"], ok["layer"])
-    np.testing.assert_allclose(mean["y"], ok["control"])
+    np.testing.assert_allclose(share["y"], ok["normalised"], rtol=1e-3)
+    np.testing.assert_allclose(share["x"], ok["layer"], rtol=1e-3)
+    np.testing.assert_allclose(mean["y"], ok["control"], rtol=1e-3)
     assert (min(controls["y"]), max(controls["y"])) == (0.005, 0.04)
-    np.testing.assert_allclose(least["y"], ok["rotation_share"])
-    np.testing.assert_allclose(most["y"], 1 - ok["gradient_share"])
+    np.testing.assert_allclose(least["y"], ok["rotation_share"], rtol=1e-3)
+    np.testing.assert_allclose(most["y"], 1 - ok["gradient_share"], rtol=1e-3)
     for trace, high, low in (
         (share, ok["high"], ok["low"]),
         (least, ok["rotation_share_high"], ok["rotation_share_low"]),
         (most, 1 - ok["gradient_share_low"], 1 - ok["gradient_share_high"]),
     ):
-        np.testing.assert_allclose(np.add(trace["y"], trace["error_y"]["array"]), high)
-        np.testing.assert_allclose(np.subtract(trace["y"], trace["error_y"]["arrayminus"]), low)
+        np.testing.assert_allclose(np.add(trace["y"], trace["error_y"]["array"]), high, rtol=1e-3)
+        np.testing.assert_allclose(
+            np.subtract(trace["y"], trace["error_y"]["arrayminus"]), low, rtol=1e-2
+        )
     assert {trace["yaxis"] for trace in (least, most)} == {"y2"}
     filled = [colour == theme.BLUE for colour in share["marker"]["color"]]
     assert filled == list(ok["p_adjusted"] <= 0.05)
@@ -385,7 +389,7 @@ def test_the_sweep_of_the_temperature_is_that_of_the_table(source):
     picture = sweep_figures.temperatures(source)
     curves = {t["yaxis"]: t["y"] for t in picture["data"] if "fill" not in t}
     for axis, name in zip(("y", "y2", "y3"), sweep_figures.PANELS, strict=True):
-        np.testing.assert_allclose(curves[axis], table[name])
+        np.testing.assert_allclose(curves[axis], table[name], rtol=1e-3)
     best = table["temperature"][table["loss"].idxmin()]
     assert f"(τ = {best:g})" in sweep_figures.temperature_section(source)
 

@@ -315,7 +315,7 @@ def test_a_dial_is_told_from_its_random_twin_by_the_interval_of_their_difference
     one = source.tables["dials"].iloc[1:4].copy()
     one["excess_low"], one["excess_high"] = [0.1, -0.5, -0.8], [1.5, 1.5, -0.4]
     told = dial_listing(one)["beside random"]
-    assert list(told) == ["costs more", "not told apart", "costs less"]
+    assert list(told) == ["costs more", "no significant difference", "costs less"]
 
 
 def test_the_unchanged_model_is_a_row_of_the_table_and_no_dial(source, page):

@@ -264,10 +264,11 @@ def test_errors_hold_the_table_and_their_intervals_are_of_the_size(source):
         rows = table[table["observable"] == name]
         np.testing.assert_allclose(own.size, rows["difference"].abs())
         inside = rows["low"] * rows["high"] <= 0
-        assert [low == 0 for low in own.low] == list(inside)
-        assert all(a <= v <= b for a, v, b in zip(own.low, own.size, own.high, strict=True))
+        assert list(own.rows["size_low"] == 0) == list(inside)
+        assert own.rows["size"].between(own.rows["size_low"], own.rows["size_high"]).all()
     square = table[table["observable"] == "square"].iloc[0]  # a negative difference
-    assert (every[1].low[0], every[1].high[0]) == (-square["high"], -square["low"])
+    first = every[1].rows.iloc[0]
+    assert (first["size_low"], first["size_high"]) == (-square["high"], -square["low"])
 
 
 def test_slopes_are_drawn_where_they_are_resolved_and_said_in_the_key(source, page):

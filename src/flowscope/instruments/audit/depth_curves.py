@@ -1,107 +1,55 @@
 """Curves along depth that several figures share."""
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from flowscope.instruments.audit.spans import Span, shading, spans
 from flowscope.report import theme
-from flowscope.report.escaping import hover
-from flowscope.report.numerals import bounds, numeral
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.traces import ends, label, line
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["CONTROLS"]
-
-
-CONTROLS = {
-    "threshold": ("gate threshold", theme.INK, "solid"),
-    "random_weights": ("same architecture, random weights", theme.VERMILION, "dash"),
-    "linear_interpolation": ("straight line between the same ends", theme.GREEN, "dot"),
-}
-"""Reference values of a segment: their name, colour and dash."""
+__all__ = ["along_depth", "depth_curve", "depth_line"]
 
 
 def depth_curve(source: Source, name: str, y: Picture) -> Picture:
-    frame = source.table("layers", "layer", name)
-    traces = [*depth_band(frame, name, theme.BLUE), depth_line(frame, name, theme.BLUE)]
+    """Column of the table ``layers`` along depth, with its interval."""
+    traces = depth_line(source.table("layers", "layer", name), name)
     return {"data": traces, "layout": along_depth(y, spans(source), 300)}
 
 
 def along_depth(
     y: Picture, stretches: Sequence[Span], height: int, *, labels: bool = False, **more: float
 ) -> Picture:
+    """Layout of a figure along depth, with its stretches shaded and, on demand, named."""
     x = theme.axis("layer", showgrid=False, rangemode="tozero")
-    marks = [_label(span) for span in stretches if labels and span.last - span.first >= 3]
+    marks = [
+        label((span.first + span.last) / 2, f"{span.first}–{span.last} {span.outcome}",
+              yanchor="top")
+        for span in stretches
+        if labels and span.last - span.first >= 3
+    ]  # fmt: skip
     return theme.layout(x, y, height, shapes=shading(stretches), annotations=marks, **more)
 
 
-def _label(span: Span) -> Picture:
-    return {
-        "x": (span.first + span.last) / 2,
-        "y": 1,
-        "xref": "x",
-        "yref": "paper",
-        "yanchor": "top",
-        "text": f"{span.first}–{span.last} " + ("passes" if span.passes else "abstained"),
-        "showarrow": False,
-        "font": {"size": 12, "color": theme.MUTED},
-    }
-
-
-def depth_band(
-    frame: pd.DataFrame, name: str, colour: str, *, floor: bool = False
-) -> list[Picture]:
-    rows = zip(
-        *(column(frame, part) for part in ("layer", f"{name}_low", f"{name}_high")), strict=True
+def depth_line(frame: pd.DataFrame, name: str, **options: Any) -> list[Picture]:
+    """Column along depth with its band; the dots of abstained layers are hollow."""
+    grey = [state == "abstained" for state in words(frame, "status")]
+    layers = column(frame, "layer")
+    frame = frame.assign(
+        where=[f"layer {layer:g}" if layer else "embedding (layer 0)" for layer in layers],
+        state=["abstained here" if abstained else "" for abstained in grey],
     )
-    kept = [row for row in rows if not any(map(math.isnan, row)) and (row[1] > 0 or not floor)]
-    if not kept:
-        return []
-    layers, low, high = zip(*kept, strict=True)
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [*layers, *reversed(layers)],
-            "y": [*high, *reversed(low)],
-            "fill": "toself",
-            "fillcolor": theme.faded(colour, 0.22),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-        }
-    ]
-
-
-def depth_line(frame: pd.DataFrame, name: str, colour: str) -> Picture:
-    parts = (name, f"{name}_low", f"{name}_high")
-    layers, states = column(frame, "layer"), words(frame, "status")
-    values, low, high = (column(frame, part) for part in parts)
-    texts = []
-    for k, layer in enumerate(layers):
-        lines = [f"layer {layer:g}" if layer else "embedding (layer 0)"]
-        lines += [f"{name.replace('_', ' ')} {numeral(values[k])} {bounds(low[k], high[k])}"]
-        texts.append(hover(lines + (["abstained here"] if states[k] == "abstained" else [])))
-    grey = [state == "abstained" for state in states]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": layers,
-        "y": values,
-        "line": {"color": colour, "width": 1.6},
-        "marker": {
-            "size": 7,
-            "color": ["#ffffff" if abstained else colour for abstained in grey],
-            "line": {"width": 1.6, "color": ["#7b8791" if a else colour for a in grey]},
-        },
-        "hovertext": texts,
-        "hoverinfo": "text",
+    said = ("{where!s}", f"{name.replace('_', ' ')} {{}}", "{state!s}")
+    look = Look(name, theme.BLUE, symbol="circle")
+    drawn = line("layer", frame, ends(name), look, *said, **options)
+    drawn[-1]["line"]["width"] = 1.6
+    drawn[-1]["marker"] = {
+        "size": 7,
+        "color": ["#ffffff" if abstained else theme.BLUE for abstained in grey],
+        "line": {"width": 1.6, "color": ["#7b8791" if a else theme.BLUE for a in grey]},
     }
-
-
-def log_range(traces: Sequence[Picture]) -> list[float]:
-    logs = [math.log10(v) for trace in traces for v in trace["y"] if 0 < v < math.inf]
-    low, high = (min(logs), max(logs)) if logs else (-2.0, 0.0)
-    room = 0.08 * max(high - low, 0.5)
-    return [low - room, high + 2 * room]  # the names of the segments stand at the top
+    return drawn

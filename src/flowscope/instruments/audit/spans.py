@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowscope.report import theme
+from flowscope.report.drawing.traces import stretch
 from flowscope.report.source import Source, column, words
 
 __all__ = ["SHADES", "Span", "shading", "spans", "tokens_behind"]
@@ -20,6 +21,11 @@ class Span:
     kind: str
     passes: bool
     because: str
+
+    @property
+    def outcome(self) -> str:
+        """Whether the stretch passes the gate, in a word."""
+        return "passes" if self.passes else "abstained"
 
 
 def spans(source: Source) -> list[Span]:
@@ -66,18 +72,12 @@ def _spans_of_layers(source: Source) -> list[Span]:
 def shading(stretches: Sequence[Span]) -> list[dict[str, Any]]:
     """Rectangles behind a figure along depth: passing stretches tinted, abstained ones grey."""
     return [
-        {
-            "type": "rect",
-            "xref": "x",
-            "yref": "paper",
-            "x0": span.first - 0.5,
-            "x1": span.last + 0.5,
-            "y0": 0,
-            "y1": 1,
-            "layer": "below",
-            "fillcolor": theme.PASSING if span.passes else theme.ABSTAINED,
-            "line": {"width": 1, "color": "#ffffff"},
-        }
+        stretch(
+            span.first - 0.5,
+            span.last + 0.5,
+            fillcolor=theme.PASSING if span.passes else theme.ABSTAINED,
+            line={"width": 1, "color": "#ffffff"},
+        )
         for span in stretches
     ]
 

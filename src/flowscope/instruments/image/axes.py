@@ -6,17 +6,15 @@ a row stands one step beyond the last finite one, under a mark that says so.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from flowscope.report import theme
-from flowscope.report.drawing.marks import Entry, Look
-from flowscope.report.drawing.traces import band, compact, curve
-from flowscope.report.escaping import hover
-from flowscope.report.numerals import bounds, numeral
+from flowscope.report.drawing.marks import Drawn, Look
+from flowscope.report.drawing.traces import line
 from flowscope.report.parts.captions import counted
 from flowscope.report.rows import known
 from flowscope.report.source import Source, column
@@ -25,21 +23,18 @@ from flowscope.report.theme import Picture
 __all__ = [
     "EXACT",
     "SAMPLERS",
+    "WHEN",
     "Clock",
-    "Panel",
     "clock_of",
     "exact_curve",
     "exact_entry",
-    "hover_texts",
     "image_count",
-    "line",
-    "stacked",
 ]
 
 
 SAMPLERS = {
-    "ode": Look(label="ODE (probability flow)", colour=theme.BLUE, symbol="circle"),
-    "sde": Look(label="SDE (λ = 1)", colour=theme.VERMILION, dash="dash", symbol="diamond"),
+    "ode": Look("ODE (probability flow)", theme.BLUE, symbol="circle"),
+    "sde": Look("SDE (λ = 1)", theme.VERMILION, "dash", "diamond"),
 }
 """Samplers and how each is drawn on the whole page."""
 
@@ -111,107 +106,17 @@ def clock_of(frame: pd.DataFrame) -> Clock:
     return Clock(low=low, high=high, step=0.07 * (high - low) or 1.0, ends=ends)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One of several frames on top of each other: title of its axis, traces, lines behind them."""
-
-    title: str
-    traces: Sequence[Picture]
-    shapes: Sequence[Picture] = ()
-    share: float = 1.0
-    axis: Mapping[str, Any] = field(default_factory=dict)
+WHEN = "time {time:6}, log snr {log_snr}"
+"""First line of a hover text."""
 
 
-def stacked(panels: Sequence[Panel], x: Picture, height: int, *, across: Sequence[Picture] = ()
-            ) -> Picture:  # fmt: skip
-    """Panels on top of each other over one axis; a panel of share 1 is ``height`` pixels high.
-
-    Parameters
-    ----------
-    across
-        Shapes that run through all panels.
-    """
-    total = sum(panel.share for panel in panels)
-    gap = 0.07 / len(panels) if len(panels) > 1 else 0.0
-    room, top = 1 - gap * (len(panels) - 1), 1.0
-    axes: Picture = {}
-    traces: list[Picture] = []
-    shapes: list[Picture] = list(across)
-    for k, panel in enumerate(panels):
-        name = f"y{k + 1}" if k else "y"
-        bottom = max(top - room * panel.share / total, 0.0)
-        own = theme.axis(panel.title, nticks=6, domain=[round(bottom, 4), round(top, 4)])
-        axes[f"yaxis{k + 1}" if k else "yaxis"] = {**own, **panel.axis}
-        traces += [{**trace, "yaxis": name} for trace in panel.traces]
-        shapes += [{**shape, "yref": name} for shape in panel.shapes]
-        top = bottom - gap
-    lowest = f"y{len(panels)}" if len(panels) > 1 else "y"
-    first = axes.pop("yaxis")
-    layout = theme.layout({**x, "anchor": lowest}, first, round(height * total) + 64, **axes,
-                          shapes=shapes)  # fmt: skip
-    return {"data": compact(traces), "layout": layout}
-
-
-EXACT = Look(label="closed form", colour=theme.GREEN, dash="dash")
-_NAMES = {
-    "tv_null": "median of the null",
-    "tv_null_high": "95 % line of the null",
-    "tv_p": "p value at this time",
-    "ks_null": "median of the null",
-    "ks_null_high": "95 % line of the null",
-    "ks_p": "p value at this time",
-    "outside": "share of values beyond the bins",
-    "p_value": "p value of no rotation",
-    "planted_share": "share planted in the control",
-    "points": "states measured",
-    "exact": "closed form",
-    "steps": "reverse steps of the way back",
-}
-"""Words for further columns in a hover text; other columns have their own name."""
-
-
-def line(
-    x: Sequence[float], rows: pd.DataFrame, names: tuple[str, str, str], look: Look,
-    texts: Sequence[str],
-) -> list[Picture]:  # fmt: skip
-    """Curve of a column with the band between two others."""
-    value, low, high = (column(rows, name) for name in names)
-    shade = band(x, low, high, look.colour)
-    for area in shade:
-        area["fillcolor"] = theme.faded(look.colour, 0.16)
-    style = (look.label, look.colour, look.dash)
-    dots = {"size": 6, "color": look.colour, "symbol": look.symbol}
-    return [*shade, curve(x, value, style, texts, mode="lines+markers", marker=dots)]
-
-
-def hover_texts(
-    rows: pd.DataFrame, names: tuple[str, str, str], lead: str, *more: str
-) -> list[str]:
-    """Hover texts of a column with its interval, then further columns by their name."""
-    parts = [column(rows, name) for name in ("time", "log_snr", *names)]
-    others = {name: column(rows, name) for name in more}
-    texts = []
-    for k, (time, snr, value, low, high) in enumerate(zip(*parts, strict=True)):
-        lines = [
-            f"time {numeral(time, 6)}, log snr {numeral(snr)}",
-            f"{lead} {numeral(value)} {bounds(low, high)}".strip(),
-        ]
-        lines += [
-            f"{_NAMES.get(name, name)}: {numeral(values[k], 6)}"
-            for name, values in others.items()
-            if math.isfinite(values[k])
-        ]
-        texts.append(hover(lines))
-    return texts
+EXACT = Look("closed form", theme.GREEN, "dash")
 
 
 def exact_curve(x: Sequence[float], rows: pd.DataFrame) -> list[Picture]:
     """Closed form, where there is one."""
-    exact = column(rows, "exact")
-    if not known(exact):
-        return []
-    style = (EXACT.label, EXACT.colour, EXACT.dash)
-    return [curve(x, exact, style, hover_texts(rows, ("exact", "", ""), f"{EXACT.label}:"))]
+    shown = bool(known(column(rows, "exact")))
+    return line(x, rows, ("exact",), EXACT, WHEN, f"{EXACT.label}: {{}}") if shown else []
 
 
 def image_count(frame: pd.DataFrame) -> str:
@@ -219,6 +124,6 @@ def image_count(frame: pd.DataFrame) -> str:
     return counted(frame, "images", "images")
 
 
-def exact_entry(source: Source, table: str) -> list[Entry]:
+def exact_entry(source: Source, table: str) -> list[Drawn]:
     """Entry of the key for the closed form, where the table has one."""
-    return [("rule green", EXACT.label)] * bool(known(column(source.tables[table], "exact")))
+    return [EXACT] * bool(known(column(source.tables[table], "exact")))

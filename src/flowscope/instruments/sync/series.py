@@ -2,20 +2,19 @@
 
 Uncoupled replicas are blue; couplings run from orange to nearly black as g grows, and each has a
 mark of its own, so that no distinction rests on colour alone. The control, uncoupled replicas that
-share their noise until they are let go, is blue and dashed.
+share their noise up to the step at which the coupling of the others ended, is blue and dashed.
 """
 
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
 from flowscope.report import theme
 from flowscope.report.drawing.marks import SYMBOLS, spread
 from flowscope.report.source import Source, column, words
 
-__all__ = ["BANDS", "CONTROL", "Series", "class_names", "rows_by", "rows_of", "series_of"]
+__all__ = ["BANDS", "CONTROL", "Series", "class_names", "rows_of", "series_of"]
 
 
 CONTROL = "control"
@@ -81,11 +80,6 @@ def class_names(source: Source) -> dict[float, str]:
     pairs = zip(column(frame, "label"), words(frame, "class"), strict=True)
     found = {label: name or f"label {label:g}" for label, name in pairs if math.isfinite(label)}
     return dict(sorted(found.items()))
-
-
-def rows_by(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Rows in the order of a column."""
-    return frame.iloc[np.argsort(column(frame, name), kind="stable")]
 
 
 BANDS = {"lead": ("leading modes", "solid"), "trail": ("trailing modes", "dot")}

@@ -16,7 +16,7 @@ from typing import Any
 
 from flowscope.errors import RecordError
 from flowscope.records import Manifest, Unavailable
-from flowscope.records.documents import plain
+from flowscope.records.storage.documents import plain
 
 __all__ = ["deciding_values", "differences", "refuse_another", "run_key"]
 

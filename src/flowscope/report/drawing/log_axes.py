@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from flowscope.report import theme
 from flowscope.report.numerals import numeral
 from flowscope.report.theme import Picture
 
-__all__ = ["BEND", "bent", "bent_axis", "log_axis", "log_ticks", "slope_line"]
+__all__ = ["BEND", "bent", "bent_ticks", "log_axis", "log_ticks", "slope_line"]
 
 BEND = 1.0
 """Value up to which a bent axis is linear."""
@@ -44,21 +43,22 @@ def bent(value: float) -> float:
     return math.copysign(BEND + _ABOVE * math.log(size / BEND), value)
 
 
-def bent_axis(title: str, values: Sequence[float], **settings: Any) -> Picture:
-    """Axis for places of `bent`; its ticks are values. Linear where none exceeds the bend."""
+def bent_ticks(values: Sequence[float]) -> Picture:
+    """Ticks of an axis for places of `bent`; none where no value exceeds the bend.
+
+    Examples
+    --------
+    >>> bent_ticks([0.2, 2.5])["ticktext"]
+    ['0', '0.25', '0.5', '0.75', '1', '2']
+    """
     known = [value for value in values if math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=1.0)
     if max(-low, high) <= BEND:
-        return theme.axis(title, **settings)
+        return {}
     ticks = [k * BEND / 4 for k in range(5)] + [BEND * d for d in _DIGITS]
     marks = [tick for tick in ticks if tick <= high]
     marks += [-tick for tick in ticks if 0 < tick <= -low]
-    return theme.axis(
-        title,
-        tickvals=[bent(mark) for mark in marks],
-        ticktext=[numeral(mark) for mark in marks],
-        **settings,
-    )
+    return {"tickvals": list(map(bent, marks)), "ticktext": list(map(numeral, marks))}
 
 
 def log_ticks(values: Sequence[float]) -> list[float]:

@@ -26,6 +26,7 @@ _SHAPES = {
     "triangle-down": "M11 10.5l5-8.5h-10z",
     "hexagon": "M11 1.5l4 2.2v4.6l-4 2.2l-4-2.2v-4.6z",
 }
+_DASHES = {"dash": ' stroke-dasharray="4 2.5"', "dot": ' stroke-dasharray="2 2"'}
 SYMBOLS = tuple(_SHAPES)
 """Marks that a key can draw, by plotly's names."""
 
@@ -50,18 +51,18 @@ class Drawn(Protocol):
 
     @property
     def symbol(self) -> str:
-        """Plotly's word for its mark."""
+        """Plotly's word for its mark; empty where it has none."""
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Look:
-    """Name, colour, dash and mark of a series."""
+    """Name, colour, dash and mark of a series; without a mark it is a bare line."""
 
     label: str
     colour: str
     dash: str = "solid"
-    symbol: str = "circle"
+    symbol: str = ""
 
 
 def spread(place: int, total: int) -> str:
@@ -79,11 +80,11 @@ def _item(entry: Entry | Drawn) -> str:
     if isinstance(entry, tuple):
         shape, label = entry
         return f'<li><span class="swatch {shape}" aria-hidden="true"></span>{html_text(label)}</li>'
-    dashed = ' stroke-dasharray="4 2.5"' if entry.dash == "dash" else ""
+    colour, dashed = css_colour(entry.colour), _DASHES.get(entry.dash, "")
+    shape = entry.symbol and f'<path d="{_SHAPES[entry.symbol]}" style="fill:{colour}"/>'
     return (
         f'<li><svg class="swatch line-mark" viewBox="0 0 22 12" aria-hidden="true">'
-        f'<path d="M0 6H22" style="stroke:{css_colour(entry.colour)}" stroke-width="2"{dashed}/>'
-        f'<path d="{_SHAPES[entry.symbol]}" style="fill:{css_colour(entry.colour)}"/></svg>'
+        f'<path d="M0 6H22" style="stroke:{colour}" stroke-width="2"{dashed}/>{shape}</svg>'
         f"{html_text(entry.label)}</li>"
     )
 
@@ -143,8 +144,9 @@ def swatch_trace(entry: Entry | Drawn) -> Picture:
     if isinstance(entry, tuple):
         look, label = _SWATCHES[entry[0]], entry[1]
     else:
-        line = {"color": entry.colour, "dash": entry.dash, "width": 2}
-        marker = {"color": entry.colour, "symbol": entry.symbol, "size": 7}
-        look, label = {"mode": "lines+markers", "line": line, "marker": marker}, entry.label
+        look, label = _rule(entry.colour, entry.dash), entry.label
+        if entry.symbol:
+            marker = {"color": entry.colour, "symbol": entry.symbol, "size": 7}
+            look = {**look, "mode": "lines+markers", "marker": marker}
     return {"type": "scatter", "x": [None], "y": [None], **look, "name": plotly_text(label),
             "showlegend": True, "hoverinfo": "skip"}  # fmt: skip

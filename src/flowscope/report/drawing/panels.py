@@ -1,15 +1,26 @@
-"""Several pictures side by side as one picture, and the key of a picture as part of its data."""
+"""Panels on top of each other or side by side as one picture, and its key as part of its data."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Drawn, Entry, swatch_trace
+from flowscope.report.drawing.traces import compact
 from flowscope.report.escaping import plotly_text
 from flowscope.report.theme import Picture
 
-__all__ = ["PANEL_TITLE", "WIDTH", "axis_name", "beside", "panel_row", "with_key"]
+__all__ = [
+    "PANEL_TITLE",
+    "WIDTH",
+    "Panel",
+    "axis_name",
+    "beside",
+    "panel_row",
+    "stacked",
+    "with_key",
+]
 
 WIDTH = 820
 """Width of a picture in pixels, where its layout names none."""
@@ -30,6 +41,52 @@ def axis_name(short: str) -> str:
     ('xaxis', 'yaxis3')
     """
     return f"{short[0]}axis{short[1:]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One of several frames on top of each other: title of its axis, traces, lines behind them."""
+
+    title: str
+    traces: Sequence[Picture]
+    shapes: Sequence[Picture] = ()
+    share: float = 1.0
+    axis: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stacked(
+    panels: Sequence[Panel], x: Picture, height: int, *, gap: float = 0.035, **layout: Any
+) -> Picture:
+    """Panels on top of each other over one axis.
+
+    Parameters
+    ----------
+    panels
+        From top to bottom.
+    x
+        The axis, below the last panel.
+    height
+        Height of a panel of share 1 in pixels.
+    gap
+        Share of the height between two panels.
+    **layout
+        Settings of the layout; ``shapes`` run through all panels.
+    """
+    total = sum(panel.share for panel in panels)
+    room, top = 1 - gap * (len(panels) - 1), 1.0
+    traces: list[Picture] = []
+    shapes = list(layout.pop("shapes", ()))
+    names = [f"y{k + 1}" if k else "y" for k in range(len(panels))]
+    for name, panel in zip(names, panels, strict=True):
+        bottom = max(top - room * panel.share / total, 0.0)
+        own = theme.axis(panel.title, nticks=6, domain=[round(bottom, 4), round(top, 4)])
+        layout[axis_name(name)] = {**own, **panel.axis}
+        traces += [{**trace, "yaxis": name} for trace in panel.traces]
+        shapes += [{**shape, "yref": name} for shape in panel.shapes]
+        top = bottom - gap
+    below = {**x, "anchor": names[-1]}
+    drawn = theme.layout(below, layout.pop("yaxis"), round(height * total) + 64, shapes=shapes)
+    return {"data": compact(traces), "layout": {**drawn, **layout}}
 
 
 def panel_row(draws: Mapping[str, Callable[[Any], Picture]]) -> Callable[[Any], Picture]:

@@ -73,15 +73,16 @@ def _averaged(images: NDArray[np.float32], factor: int) -> NDArray[np.float32]:
 
 
 def strip_png(strip: Strip) -> bytes:
-    """All images in one PNG: white between cells, a fine line between those of one cell."""
+    """All images in one PNG; what lies between them is transparent, for either theme."""
     rows, columns, stacked, height, width, _ = strip.images.shape
     tall, wide = stacked * (height + _SEAM) - _SEAM + _GAP, width + _GAP
-    sheet = np.ones((rows * tall, columns * wide, 3), dtype=np.float32)
+    sheet = np.zeros((rows * tall, columns * wide, 4), dtype=np.float32)
     for i in range(rows):
         for j in range(columns):
             for k in range(stacked):
                 top, left = i * tall + k * (height + _SEAM), j * wide
-                sheet[top : top + height, left : left + width] = strip.images[i, j, k]
+                sheet[top : top + height, left : left + width, :3] = strip.images[i, j, k]
+                sheet[top : top + height, left : left + width, 3] = 1.0
     content = io.BytesIO()
     pixels = np.round(255 * sheet).astype(np.uint8)
     imsave(content, pixels, format="png", metadata={"Software": ""})

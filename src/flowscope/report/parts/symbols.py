@@ -18,7 +18,7 @@ SYMBOLS: Mapping[str, str] = MappingProxyType(
         "TV": "total variation: half the sum of the absolute differences of two distributions",
         "KS": "Kolmogorov–Smirnov: largest difference of two cumulative distributions",
         "W₁": "Wasserstein distance: least mean distance over which mass has to be moved",
-        "R_norm": "share of the motion that turns: 0 for a gradient field, 1 for a pure rotation",
+        "R_norm": "share of the motion that rotates: 0 for a gradient field, 1 for a pure rotation",
         "R_qk": "‖antisymmetric part‖ / ‖symmetric part‖ of the query–key matrix of a head",
         "EVI": "evolution variational inequality, which a descent satisfies at each step",
         "HJB": "Hamilton–Jacobi–Bellman equation, which a Schrödinger bridge satisfies",

@@ -34,8 +34,8 @@ def flow_section(source: Source) -> str:
         "<p>A drift is a rule that predicts the next change of a token’s output from its present "
         "value. It is fitted on half of the prompts and judged on the other half. Total variation "
         "is the share of probability that the forecast puts on the wrong tokens: 0 is exact, 1 "
-        "has nothing in common with the model. The flow tells more than a shift, a scale or "
-        "a lookup where its curve lies below both curves of the mean step and below the "
+        "has nothing in common with the model. The flow predicts better than a shift, a scale "
+        "or a lookup where its curve lies below both curves of the mean step and below the "
         "lookup.</p>"
         + _forecasts(source)
         + _learning(source)
@@ -198,20 +198,6 @@ def _drawn(drawn: int, whole: int) -> str:
     return count(whole, "token") if drawn == whole else f"{drawn} of {whole} tokens drawn"
 
 
-_FORECAST_SHAPES = (
-    "line",
-    "rule orange",
-    "rule orange_dots",
-    "rule half",
-    "rule random_weights",
-    "rule linear_interpolation",
-    "rule grey",
-)
-
-
-_BOUND_SHAPES = ("line", "rule linear_interpolation", "rule random_weights", "rule")
-
-
 FIGURES: dict[str, Figure] = {
     "forecasts": Figure(
         title="Can a flow predict the layers?",
@@ -219,8 +205,7 @@ FIGURES: dict[str, Figure] = {
                         for horizon, title in _HORIZONS.items()}),
         caption=_forecast_caption,
         key=(
-            *zip(_FORECAST_SHAPES, (label for label, _, _ in figures.FORECASTS.values()),
-                 strict=True),
+            *figures.FORECASTS.values(),
             ("band", "interval of the flow"),
             *SHADES,
         ),
@@ -231,11 +216,7 @@ FIGURES: dict[str, Figure] = {
         title="What bounds one layer",
         draw=figures.overlay,
         caption=_overlay_caption,
-        key=(
-            *zip(_BOUND_SHAPES, (label for label, _, _ in figures.BOUNDS.values()),
-                 strict=True),
-            ("rule vacuous", "vacuous where above .99"),
-        ),
+        key=(*figures.BOUNDS.values(), ("rule vacuous", "vacuous where above .99")),
         table="overlay",
         verdicts=(ADEQUACY.name,),
     ),

@@ -150,9 +150,6 @@ def evolution_section(source: Source) -> str:
     return shown(source, "evolution", FIGURES["evi"]) + numbers(source, "evi")
 
 
-_SHARE_SHAPES = ("line", "rule random_weights", "rule linear_interpolation")
-
-
 FIGURES: dict[str, Figure] = {
     "heads": Figure(
         title="Attention entropy of every head",
@@ -185,11 +182,6 @@ FIGURES: dict[str, Figure] = {
         title="Steps that satisfy the EVI",
         draw=figures.evolution,
         caption=_evolution_caption,
-        key=(
-            *zip(_SHARE_SHAPES, (label for label, _, _ in figures.SHARES.values()),
-                 strict=True),
-            ("band", "interval"),
-            *SHADES,
-        ),
+        key=(*figures.SHARES.values(), ("band", "interval"), *SHADES),
     ),
 }  # fmt: skip

@@ -1,16 +1,15 @@
 """Figure of the rotation: R_norm of each layer beside gradients, and bounds of the share."""
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 
 from flowscope.instruments.audit.spans import shading, spans
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.traces import band, curve, extent, whiskers
-from flowscope.report.escaping import hover
-from flowscope.report.numerals import bounds, numeral, percent
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import band, depth_axis, dots, ends, level, line
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
@@ -39,27 +38,44 @@ def detected(frame: pd.DataFrame) -> list[bool]:
     return [p <= LEVEL for p in column(frame, "p_adjusted")]
 
 
+_SHARE = Look("R_norm", theme.BLUE, symbol="circle")
+_GRADIENTS = Look("nine gradients: mean, and their range as a band", theme.GREEN, "dash")
+_LEAST = Look("at least", theme.BLUE, symbol="circle")
+_MOST = Look("at most", theme.ORANGE, symbol="triangle-up")
+_HALF = {"color": theme.INK, "width": 1.4, "dash": "dash"}
+_LAYER = "layer {layer:g}"
+_SAID = (
+    _LAYER,
+    "R_norm {}",
+    "gradients on the same states {control}",
+    "p {p_value}, adjusted for all layers {p_adjusted}",
+    "{represented:%} of the motion is represented",
+    "{tokens:6} tokens",
+    "{because!s}",
+)
+_CONTROL = ("control", "control_least", "control_most")
+
+
 def rotation(source: Source) -> Picture:
     """R_norm of each layer with its interval and controls; below, bounds of the whole share."""
     frame = rotation_rows(source)
-    layers = column(frame, "layer")
-    x = theme.axis("layer", showgrid=False, range=extent(layers), anchor="y2")
-    above = theme.axis("R_norm", range=_range(frame), domain=[0.46, 1], nticks=6)
-    below = theme.axis("share of all motion", range=[-0.03, 1.03], domain=[0, 0.34], nticks=5)
-    half = {
-        "type": "line",
-        "xref": "paper",
-        "yref": "y2",
-        "x0": 0,
-        "x1": 1,
-        "y0": HALF,
-        "y1": HALF,
-        "line": {"color": theme.INK, "width": 1.4, "dash": "dash"},
-    }
-    return {
-        "data": [*_controls(frame), _shares(frame), *_amounts(frame)],
-        "layout": theme.layout(x, above, 520, yaxis2=below, shapes=[*shading(spans(source)), half]),
-    }
+    controls = line("layer", frame, _CONTROL, _GRADIENTS,
+                    "nine gradients on the states of layer {layer:g}",
+                    "mean {control}, from {control_least} to {control_most}")  # fmt: skip
+    names = ("normalised", "low", "high")
+    shares = dots("layer", frame, names, _SHARE, *_SAID, filled=detected(frame))
+    panels = [
+        Panel(title="R_norm", traces=[*controls, shares], axis={"range": _range(frame)}),
+        Panel(
+            title="share of all motion",
+            traces=_amounts(frame),
+            shapes=[level(HALF, line=_HALF)],
+            axis={"range": [-0.03, 1.03], "nticks": 5},
+            share=0.63,
+        ),
+    ]
+    x = depth_axis(column(frame, "layer"))
+    return stacked(panels, x, 280, gap=0.12, shapes=shading(spans(source)))
 
 
 def _range(frame: pd.DataFrame) -> list[float]:
@@ -71,78 +87,15 @@ def _range(frame: pd.DataFrame) -> list[float]:
     return [low - room, high + room]
 
 
-def _shares(frame: pd.DataFrame) -> Picture:
-    layers, values, low, high = (
-        column(frame, part) for part in ("layer", "normalised", "low", "high")
-    )
-    look = (theme.BLUE, detected(frame))
-    return whiskers(layers, values, (low, high), look, _notes(frame))
-
-
-def _notes(frame: pd.DataFrame) -> list[str]:
-    parts = ("layer", "normalised", "low", "high", "control", "p_value", "p_adjusted", "tokens")
-    represented, reasons = column(frame, "represented"), words(frame, "because")
-    notes = []
-    for k, row in enumerate(zip(*(column(frame, part) for part in parts), strict=True)):
-        layer, value, low, high, control, p, adjusted, tokens = row
-        lines = [
-            f"layer {layer:g}",
-            f"R_norm {numeral(value)} {bounds(low, high)}",
-            f"gradients on the same states {numeral(control)}",
-            f"p {numeral(p)}, adjusted for all layers {numeral(adjusted)}",
-            f"{percent(represented[k])} of the motion is represented",
-            f"{numeral(tokens, 6)} tokens",
-        ]
-        notes.append(hover(lines + ([reasons[k]] if reasons[k] else [])))
-    return notes
-
-
-def _controls(frame: pd.DataFrame) -> list[Picture]:
-    layers = column(frame, "layer")
-    mean, least, most = (
-        column(frame, part) for part in ("control", "control_least", "control_most")
-    )
-    texts = [
-        hover(
-            [
-                f"nine gradients on the states of layer {layer:g}",
-                f"mean {numeral(mean[k])}, from {numeral(least[k])} to {numeral(most[k])}",
-            ]
-        )
-        for k, layer in enumerate(layers)
-    ]
-    style = ("gradients", theme.GREEN, "dash")
-    return [*band(layers, least, most, theme.GREEN), curve(layers, mean, style, texts)]
-
-
 def _amounts(frame: pd.DataFrame) -> list[Picture]:
     """Bounds R/E and 1 − G/E with their intervals, and the room between them."""
-    layers = column(frame, "layer")
-    R, R_low, R_high, G, G_low, G_high = (
-        column(frame, f"{part}_share{end}")
-        for part in ("rotation", "gradient")
-        for end in ("", "_low", "_high")
-    )
-    upper, lowest, highest = ([1 - value for value in side] for side in (G, G_high, G_low))
+    G, low, high = (column(frame, name) for name in ends("gradient_share"))
+    rest = {"": G, "_low": high, "_high": low}  # what is not a gradient: its ends change places
+    frame = frame.assign(**{f"rest{end}": [1 - v for v in side] for end, side in rest.items()})
+    layers, least, most = (column(frame, name) for name in ("layer", "rotation_share", "rest"))
+    said = "{} of all motion rotates"
     return [
-        *band(layers, R, upper, theme.MUTED, yaxis="y2"),
-        _bound(layers, R, (R_low, R_high), (theme.BLUE, "circle", "at least")),
-        _bound(layers, upper, (lowest, highest), (theme.ORANGE, "triangle-up", "at most")),
+        *band(layers, least, most, theme.MUTED),
+        dots("layer", frame, ends("rotation_share"), _LEAST, _LAYER, f"at least {said}", size=9),
+        dots("layer", frame, ends("rest"), _MOST, _LAYER, f"at most {said}", size=9),
     ]
-
-
-def _bound(
-    layers: Sequence[float],
-    values: Sequence[float],
-    ends: tuple[Sequence[float], Sequence[float]],
-    look: tuple[str, str, str],
-) -> Picture:
-    colour, symbol, word = look
-    texts = [
-        hover(
-            [f"layer {layer:g}", f"{word} {numeral(value)} {bounds(low, high)} of all motion turns"]
-        )
-        for layer, value, low, high in zip(layers, values, *ends, strict=True)
-    ]
-    dots = whiskers(layers, values, ends, (colour, [True] * len(texts)), texts, yaxis="y2")
-    return {**dots, "marker": {"size": 9, "symbol": symbol, "color": colour}}

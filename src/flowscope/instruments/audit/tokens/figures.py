@@ -2,8 +2,7 @@
 
 from flowscope.instruments.audit.depth_curves import along_depth, depth_curve
 from flowscope.report import theme
-from flowscope.report.escaping import hover
-from flowscope.report.numerals import numeral, percent
+from flowscope.report.drawing.notes import notes
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
 
@@ -24,17 +23,12 @@ def agreement(source: Source) -> Picture:
 def locking_depth(source: Source) -> Picture:
     """Histogram of the first layer after which the top token never changes."""
     frame = source.table("locking_depth", "layer", "share")
-    layers, shares, counts = (column(frame, name) for name in ("layer", "share", "count"))
-    texts = [
-        hover([f"layer {layer:g}", f"{percent(share)} of tokens", f"{numeral(count, 6)} tokens"])
-        for layer, share, count in zip(layers, shares, counts, strict=True)
-    ]
     bars = {
         "type": "bar",
-        "x": layers,
-        "y": shares,
+        "x": column(frame, "layer"),
+        "y": column(frame, "share"),
         "marker": {"color": theme.BLUE},
-        "hovertext": texts,
+        "hovertext": notes(frame, "layer {layer:g}", "{share:%} of tokens", "{count:6} tokens"),
         "hoverinfo": "text",
     }
     y = theme.axis("share of tokens", tickformat=".0%", rangemode="tozero")

@@ -1,18 +1,20 @@
 """What only a study of depth has: finer steps, and the temperature of the output."""
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.log_axes import log_ticks, slope_line
-from flowscope.report.drawing.traces import band, curve, upright
-from flowscope.report.escaping import hover
+from flowscope.report.drawing.log_axes import log_axis, slope_line
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.notes import notes
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import curve, ends, line, points, upright
 from flowscope.report.figure_html import shown
 from flowscope.report.listings import numbers
-from flowscope.report.numerals import bounds, numeral, percent
+from flowscope.report.numerals import numeral, percent
+from flowscope.report.rows import above_zero, known
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -29,17 +31,13 @@ __all__ = [
 ]
 
 DISTANCES = {
-    "state": ("states", theme.BLUE, "circle"),
-    "drift": ("fitted drift", theme.VERMILION, "diamond"),
+    "state": Look("states", theme.BLUE, symbol="circle"),
+    "drift": Look("fitted drift", theme.VERMILION, symbol="diamond"),
 }
-"""What the table ``identification`` compares: the prefix of its columns, name, colour, marker."""
+"""What the table ``identification`` compares: the prefix of its columns, and how it is drawn."""
 
 PANELS = {"mobility": "mobility ‖J‖", "loss": "loss (nats)", "ece": "calibration error"}
 """Columns of the table ``output_temperature`` that are drawn, and the title of their axis."""
-
-
-def _positive(values: Sequence[float]) -> list[float]:
-    return [value if value > 0 else math.nan for value in values]
 
 
 def refinements(source: Source) -> pd.DataFrame:
@@ -55,26 +53,20 @@ def refinements(source: Source) -> pd.DataFrame:
 def identification(source: Source) -> Picture:
     """Distance from each refinement to the next on logarithmic axes, with the fitted slopes."""
     rows = refinements(source)
-    n = column(rows, "n")
+    n, heights = column(rows, "n"), []
     expected = slope_line(n, column(rows, "state_to_next")[:1] + [math.nan] * (len(n) - 1), -1.0)
-    traces = [curve(n, expected, ("slope −1", "#9aa4ad", "solid"), [], hoverinfo="skip")]
-    traces[0]["line"]["width"] = 1
-    for name, (label, colour, symbol) in DISTANCES.items():
+    thin = {"color": "#9aa4ad", "width": 1, "dash": "solid"}
+    traces = [curve(n, expected, Look("slope −1", "#9aa4ad"), line=thin)]
+    for name, look in DISTANCES.items():
         values, slope = column(rows, f"{name}_to_next"), column(rows, f"{name}_order")[0]
-        thin = (label, colour, "dot")
-        traces.append(curve(n, slope_line(n, values, slope), thin, [], hoverinfo="skip"))
-        notes = [
-            hover([f"{label}, n = {a:g} to the next", numeral(v), f"slope {numeral(slope)}"])
-            for a, v in zip(n, values, strict=True)
-        ]
-        dots = {"size": 10, "color": colour, "symbol": symbol}
-        style = (label, colour, "solid")
-        traces.append(curve(n, _positive(values), style, notes, mode="markers", marker=dots))
+        heights += values
+        fitted = Look(look.label, look.colour, "dot")
+        said = notes(rows, f"{look.label}, n = {{n:g}} to the next", f"{{{name}_to_next}}",
+                     f"slope {numeral(slope)}")  # fmt: skip
+        traces.append(curve(n, slope_line(n, values, slope), fitted))
+        traces.append(points(n, list(map(above_zero, values)), look, said, size=10))
     x = theme.axis("steps per layer, n", type="log", tickvals=n, ticktext=[f"{a:g}" for a in n])
-    drawn = [v for name in DISTANCES for v in column(rows, f"{name}_to_next")]
-    ticks = log_ticks(drawn)
-    y = theme.axis("relative distance to the next n", type="log", tickvals=ticks)
-    y["ticktext"] = [numeral(tick) for tick in ticks]
+    y = log_axis("relative distance to the next n", heights, most=99)
     return {"data": traces, "layout": theme.layout(x, y, 340)}
 
 
@@ -96,30 +88,19 @@ def _identification_caption(source: Source) -> str:
 def temperatures(source: Source) -> Picture:
     """Mobility, loss and calibration error against the temperature, one panel each."""
     frame = source.table("output_temperature", "temperature", *PANELS)
-    places = _positive(column(frame, "temperature"))
-    known = [place for place in places if math.isfinite(place)]
-    if not known:
+    places = [above_zero(place) for place in column(frame, "temperature")]
+    ticks = known(places)
+    if not ticks:
         raise Missing("the column temperature of the table “output_temperature” has no number")
-    traces: list[Picture] = []
-    axes: Picture = {}
-    for k, (name, title) in enumerate(PANELS.items()):
-        axis = f"y{k + 1}" if k else "y"
-        values, low, high = (column(frame, f"{name}{end}") for end in ("", "_low", "_high"))
-        notes = [
-            hover([f"τ = {numeral(places[j])}", f"{title} {numeral(v)} {bounds(low[j], high[j])}"])
-            for j, v in enumerate(values)
-        ]
-        style = (title, theme.BLUE, "solid")
-        traces += band(places, low, high, theme.BLUE, yaxis=axis)
-        traces.append(curve(places, values, style, notes, yaxis=axis))
-        start = 0.36 * (2 - k)
-        axes[f"yaxis{k + 1}" if k else "yaxis"] = theme.axis(
-            title, domain=[start, start + 0.28], nticks=6
-        )
-    x = theme.axis("temperature τ of the output (1: as is)", type="log", tickvals=known)
-    x |= {"ticktext": [f"{place:g}" for place in known], "anchor": "y3", "showgrid": False}
-    first = axes.pop("yaxis")
-    return {"data": traces, "layout": theme.layout(x, first, 520, **axes, shapes=[upright(1.0)])}
+    blue = Look("measured", theme.BLUE, symbol="circle")
+    panels = [
+        Panel(title=title, traces=line(places, frame, ends(name), blue, "τ = {temperature}",
+                                       f"{title} {{}}"))
+        for name, title in PANELS.items()
+    ]  # fmt: skip
+    x = theme.axis("temperature τ of the output (1: as is)", type="log", tickvals=ticks)
+    x |= {"ticktext": [f"{place:g}" for place in ticks], "showgrid": False}
+    return stacked(panels, x, 152, gap=0.08, shapes=[upright(1.0)])
 
 
 def _temperature_caption(source: Source) -> str:

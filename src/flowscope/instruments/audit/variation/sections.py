@@ -1,6 +1,5 @@
 """The sections on variation: steps along depth, jumps and segments."""
 
-from flowscope.instruments.audit.depth_curves import CONTROLS
 from flowscope.instruments.audit.spans import SHADES, spans
 from flowscope.instruments.audit.variation import figures
 from flowscope.instruments.audit.variation.listings import gate
@@ -55,7 +54,7 @@ FIGURES: dict[str, Figure] = {
             ("line", "relative step, median"),
             ("diamond", "jump"),
             ("hollow", "abstained layer"),
-            *((f"rule {name}", label) for name, (label, _, _) in CONTROLS.items()),
+            *figures.CONTROLS.values(),
             *SHADES,
         ),
     ),

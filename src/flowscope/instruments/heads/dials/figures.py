@@ -8,10 +8,13 @@ import pandas as pd
 from flowscope.instruments.heads.geometry.figures import with_bounds
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.escaping import hover, plotly_text, shortened
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.notes import notes
+from flowscope.report.drawing.traces import ends, level, points, upright, whiskers
+from flowscope.report.escaping import plotly_text, shortened
 from flowscope.report.figure_html import part, shown
 from flowscope.report.listings import listing
-from flowscope.report.numerals import bounds, count, numeral
+from flowscope.report.numerals import count, numeral
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -98,10 +101,13 @@ def dial_axis(frame: pd.DataFrame) -> tuple[bool, list[float]]:
 
 
 SIDES = {
-    "change": ("the dial", theme.BLUE, "circle", -0.16),
-    "random_change": ("random change of equal size", theme.VERMILION, "diamond-open", 0.16),
+    "change": (Look("the dial", theme.BLUE, symbol="circle"), -0.16),
+    "random_change": (
+        Look("random change of equal size", theme.VERMILION, symbol="diamond-open"),
+        0.16,
+    ),
 }
-"""What is drawn of each setting: the column of the table ``dials``, its name, colour and marker."""
+"""What is drawn of each setting: the column of the table ``dials``, its look, how far aside."""
 
 
 def dials(source: Source) -> Picture:
@@ -109,65 +115,30 @@ def dials(source: Source) -> Picture:
     frame = dial_rows(source)
     bent, marks = dial_axis(frame)
     labels = dial_labels(frame)
-    traces = [_points(frame, name, labels, bent) for name in SIDES]
+    traces = [_points(frame.assign(label=labels), name, bent) for name in SIDES]
     x = theme.axis("change of the loss (nats)", nticks=7, tickangle=0)
     if bent:
-        x |= {
-            "tickvals": [dial_place(m, bent) for m in marks],
-            "ticktext": [numeral(m) for m in marks],
-        }
+        x["tickvals"] = [dial_place(mark, bent) for mark in marks]
+        x["ticktext"] = [numeral(mark) for mark in marks]
     y = theme.axis("", showgrid=False, range=[len(labels) - 0.4, -0.6])
-    y |= {
-        "tickvals": list(range(len(labels))),
-        "ticktext": [plotly_text(label) for label in labels],
-    }
-    height = 90 + 25 * len(labels)
-    more = {"shapes": [_zero(), *_rules(words(frame, "dial"))]}
-    return {"data": traces, "layout": theme.layout(x, y, height, **more)}
+    y |= {"tickvals": list(range(len(labels))), "ticktext": list(map(plotly_text, labels))}
+    shapes = [upright(0.0), *_rules(words(frame, "dial"))]
+    return {"data": traces, "layout": theme.layout(x, y, 90 + 25 * len(labels), shapes=shapes)}
 
 
-def _points(frame: pd.DataFrame, name: str, labels: Sequence[str], bent: bool) -> Picture:
-    title, colour, symbol, shift = SIDES[name]
-    values, low, high = (column(frame, f"{name}{end}") for end in ("", "_low", "_high"))
-    places = [dial_place(value, bent) for value in values]
-    ends = ([dial_place(v, bent) for v in side] for side in (low, high))
-    arms = [
-        [abs(end - place) if math.isfinite(end - place) else 0.0
-         for end, place in zip(side, places, strict=True)]
-        for side in ends
-    ]  # fmt: skip
-    norms = column(frame, "norm")
-    notes = [
-        hover([labels[k], f"{title}: {numeral(v)} nats {bounds(low[k], high[k])}",
-               f"size of the change of the logits {numeral(norms[k])}"])
-        for k, v in enumerate(values)
-    ]  # fmt: skip
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": places,
-        "y": [k + shift for k in range(len(values))],
-        "marker": {"size": 9, "color": colour, "symbol": symbol,
-                   "line": {"width": 1.6, "color": colour}},
-        "error_x": {"type": "data", "symmetric": False, "array": arms[1], "arrayminus": arms[0],
-                    "color": colour, "thickness": 1.6, "width": 0},
-        "hovertext": notes,
-        "hoverinfo": "text",
-    }  # fmt: skip
-
-
-def _zero() -> Picture:
-    line = {"color": theme.MUTED, "width": 1.2, "dash": "dot"}
-    ends = {"x0": 0, "x1": 0, "y0": 0, "y1": 1}
-    return {"type": "line", "xref": "x", "yref": "paper", **ends, "line": line}
+def _points(frame: pd.DataFrame, name: str, bent: bool) -> Picture:
+    look, shift = SIDES[name]
+    places, low, high = ([dial_place(v, bent) for v in column(frame, end)] for end in ends(name))
+    said = notes(frame, "{label!s}", f"{look.label}: {{{name}}} nats {{{name}_low..{name}_high}}",
+                 "size of the change of the logits {norm}")  # fmt: skip
+    drawn = points(places, [k + shift for k in range(len(places))], look, said, size=9)
+    return drawn | {"error_x": whiskers(places, low, high, look.colour, width=0)}
 
 
 def _rules(names: Sequence[str]) -> list[Picture]:
     """Lines between one dial and the next."""
     at = [k - 0.5 for k in range(1, len(names)) if names[k] != names[k - 1]]
-    line = {"color": theme.RULE, "width": 1}
-    across = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "line": line}
-    return [{**across, "y0": y, "y1": y} for y in at]
+    return [level(y, yref="y", line={"color": theme.RULE, "width": 1}) for y in at]
 
 
 def dial_listing(frame: pd.DataFrame) -> pd.DataFrame:
@@ -199,7 +170,7 @@ def _beside(frame: pd.DataFrame, k: int) -> str:
         return "–"
     if low > 0:
         return "costs more"
-    return "costs less" if high < 0 else "not told apart"
+    return "costs less" if high < 0 else "no significant difference"
 
 
 def _left_out(source: Source) -> int:

@@ -12,8 +12,8 @@ import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.grids import HeadGrid, crosses, head_grid, heat_map
-from flowscope.report.escaping import hover, shortened
+from flowscope.report.drawing.grids import HEAD, head_map, head_table
+from flowscope.report.escaping import shortened
 from flowscope.report.numerals import numeral
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
@@ -37,7 +37,7 @@ STATISTICS = {
     ),
     "displacement": (
         "displacement",
-        "total variation between the uniform law and the law one step later.",
+        "total variation between the uniform distribution and the distribution one step later.",
     ),
     "gap": (
         "spectral gap",
@@ -53,7 +53,7 @@ STATISTICS = {
     ),
     "exact_share": (
         "exact share",
-        "share of the flux that is the difference of a potential: a tilt, which turns nothing.",
+        "share of the flux that is the difference of a potential: a tilt without circulation.",
     ),
     "negative_share": (
         "share of negative D",
@@ -193,7 +193,7 @@ def _lack(frame: pd.DataFrame, name: str) -> str:
         return ""
     reasons = words(frame, "weight_because" if name == "weight_ratio" else "because")
     if set(words(frame, "chain")) == {"quasi-stationary"} and not any(reasons):
-        return "a quasi-stationary chain has no stationary law, so this is not defined"
+        return "a quasi-stationary chain has no stationary distribution, so this is not defined"
     said = [reason for reason in reasons if reason]
     most = max(said, key=said.count) if said else "no reason was recorded"
     return shortened(most.rstrip("."), _WORDS)
@@ -232,32 +232,23 @@ def geometry_map(source: Source, name: str, *, random: bool = False) -> Picture:
     Missing
         The table or the column is not there, or holds no number.
     """
-    mark = ("status", "abstained")
-    grid = head_grid(source, f"{name}_random" if random else name, table="geometry", mark=mark)
-    scale = colour_limits(source.table("geometry"), name)
-    title = STATISTICS[name][0]
-    texts = [
-        [hover([f"layer {layer:g}, head {head:g}", f"{title} {numeral(value)}"])
-         for head, value in zip(grid.heads, row, strict=True)]
-        for layer, row in zip(grid.layers, grid.cells, strict=True)
-    ]  # fmt: skip
-    marks = [] if random else [crosses(grid.marked)]
-    return heat_map(_colour_places(grid, scale), _ends(scale), texts, *marks, **_bar(scale))
+    frame = head_table(source, "geometry", f"{name}_random" if random else name)
+    scale = colour_limits(frame, name)
+    low = math.log10(scale.low) if scale.log else -math.inf
+
+    def place(value: float) -> float:
+        if not scale.log or math.isnan(value):
+            return value
+        return max(math.log10(value), low) if value > 0 else low
+
+    crossed = {} if random else {"crossed": ("status", "abstained")}
+    said = f"{STATISTICS[name][0]} {{value}}"
+    return head_map(frame, HEAD, said, limits=_ends(scale), place=place, **crossed, **_bar(scale))
 
 
 def _ends(scale: ColourScale) -> tuple[float, float]:
     ends = (scale.low, scale.high)
     return (math.log10(ends[0]), math.log10(ends[1])) if scale.log else ends
-
-
-def _colour_places(grid: HeadGrid, scale: ColourScale) -> HeadGrid:
-    """Numbers as places on the colour scale: logarithms where the scale is logarithmic."""
-    if not scale.log:
-        return grid
-    low = math.log10(scale.low)
-    cells = [[math.log10(v) if v > scale.low else (low if v == v else v) for v in row]
-             for row in grid.cells]  # fmt: skip
-    return HeadGrid(layers=grid.layers, heads=grid.heads, cells=cells, marked=grid.marked)
 
 
 def _bar(scale: ColourScale) -> Picture:

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 import pandas as pd
 
 from flowscope.instruments.image.axes import (
-    Panel,
+    WHEN,
     clock_of,
     exact_curve,
     exact_entry,
-    hover_texts,
     image_count,
-    line,
-    stacked,
 )
 from flowscope.records import Unavailable
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Drawn, Entry, Look
-from flowscope.report.drawing.traces import level
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import ends, level, line, stretch
 from flowscope.report.figure_html import Caption, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import numeral
@@ -101,39 +99,35 @@ def _crossing(
     return rows[-1][0], rows[-1][2]
 
 
+_MEASURED = Look("measured", theme.BLUE, symbol="circle")
+
+
 def information_figure(source: Source) -> Picture:
     """What is not yet known of the class over time, the rate below, and the window of most."""
-    frame = source.table("information", "log_snr", "entropy")
-    rows = ordered(frame, "log_snr")
-    clock = clock_of(rows)
-    x, blue = clock.at(column(rows, "log_snr")), Look(label="measured", colour=theme.BLUE)
-    names = ("entropy", "low", "high")
-    own = line(
-        x, rows, names, blue, hover_texts(rows, names, "H(Y | x), in nats:", "exact", "images")
-    )
+    rows = ordered(source.table("information", "log_snr", "entropy"), "log_snr")
+    clock, names = clock_of(rows), ("entropy", "low", "high")
+    x = clock.at(column(rows, "log_snr"))
+    texts = ("H(Y | x), in nats: {}", "?closed form: {exact:6}", "?images: {images:6}")
+    own = line(x, rows, names, _MEASURED, WHEN, *texts)
     top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
-    room = [-0.04 * top, 1.06 * top]
     panels = [
         Panel(
             title="H(Y | x) (nats)",
             traces=[*own, *exact_curve(x, rows)],
-            axis={"range": room},
+            axis={"range": [-0.04 * top, 1.06 * top]},
         )
     ]
     if known(column(rows, "rate")):
-        names = ("rate", "rate_low", "rate_high")
-        drawn = line(x, rows, names, blue, hover_texts(rows, names, "decrease per log snr:"))
-        panels.append(Panel(title="nats per log snr", traces=drawn, shapes=[level(0.0)], share=0.7))
+        rate = line(x, rows, ends("rate"), _MEASURED, WHEN, "decrease per log snr: {}")
+        panels.append(Panel(title="nats per log snr", traces=rate, shapes=[level(0.0)], share=0.7))
     window = window_of(rows)
-    return stacked(panels, clock.axis(), 260, across=[] if isinstance(window, Unavailable) else [
-        {"type": "rect", "xref": "x", "yref": "paper", "x0": window.first, "x1": window.last,
-         "y0": 0, "y1": 1, "layer": "below", "fillcolor": theme.PASSING, "line": {"width": 0}}
-    ])  # fmt: skip
+    tint = [] if isinstance(window, Unavailable) else [stretch(window.first, window.last)]
+    return stacked(panels, clock.axis(), 260, shapes=tint)
 
 
 def _information_key(source: Source) -> list[Entry | Drawn]:
-    return [("line", "measured"), ("band", "interval"), *exact_entry(source, "information"),
-            ("passing", "10 % to 90 % of what is gained")]  # fmt: skip
+    window = ("passing", "10 % to 90 % of what is gained")
+    return [_MEASURED, ("band", "interval"), *exact_entry(source, "information"), window]
 
 
 def information_section(source: Source) -> str:

@@ -1,18 +1,12 @@
 """What the steps of both samplers explain of their difference, over time."""
 
-from flowscope.instruments.image.axes import (
-    Panel,
-    clock_of,
-    hover_texts,
-    image_count,
-    line,
-    stacked,
-)
+from flowscope.instruments.image.axes import WHEN, clock_of, image_count
 from flowscope.instruments.image.parity import LIMIT
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Look
-from flowscope.report.drawing.traces import curve, level
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import ends, level, line
 from flowscope.report.figure_html import Caption, part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import numeral
@@ -23,7 +17,9 @@ from flowscope.report.theme import Picture
 
 __all__ = ["FIGURES", "budget_caption", "budget_figure", "budget_section"]
 
-_EXCESS = ("excess", "excess_low", "excess_high")
+_EXCESS = ends("excess")
+_PAIR = Look("ODE against SDE", theme.BLUE, symbol="circle")
+_ERRORS = Look("step errors", theme.ORANGE, "dash")
 
 
 def budget_figure(source: Source) -> Picture:
@@ -35,21 +31,28 @@ def budget_figure(source: Source) -> Picture:
         raise Missing("the table “step_budget” holds no number")
     clock = clock_of(frame)
     x = clock.at(column(frame, "log_snr"))
-    texts = hover_texts(frame, _EXCESS, "excess:", "detectable", "images")
-    excess = line(x, frame, _EXCESS, Look(label="excess", colour=theme.BLUE), texts)
     pairs = zip(column(frame, "distance"), column(frame, "noise"), strict=True)
-    apart = [max(distance - noise, 0.0) for distance, noise in pairs]
-    budget = hover_texts(frame, ("budget", "", ""), "step errors:")
-    drawn = [
-        curve(x, apart, ("ODE against SDE", theme.BLUE, "solid"), texts),
-        curve(x, column(frame, "budget"), ("step errors", theme.ORANGE, "dash"), budget),
-    ]
-    limits = [level(0.0), level(LIMIT, dash="dot")]
-    panels = [
-        Panel(title="excess", traces=excess, shapes=limits),
-        Panel(title="distance", traces=drawn, axis={"rangemode": "tozero"}),
-    ]
-    return stacked(panels, clock.axis(), 230)
+    apart = frame.assign(apart=[max(distance - noise, 0.0) for distance, noise in pairs])
+    texts = (WHEN, "excess: {excess} {excess_low..excess_high}")
+    more = ("?smallest that would be seen: {detectable:6}", "?images: {images:6}")
+    errors = (WHEN, "step errors: {}")
+    return stacked(
+        [
+            Panel(
+                title="excess",
+                traces=line(x, frame, _EXCESS, _PAIR, *texts, *more),
+                shapes=[level(0.0), level(LIMIT)],
+            ),
+            Panel(
+                title="distance",
+                traces=[*line(x, apart, ("apart",), _PAIR, *texts, *more),
+                        *line(x, frame, ("budget",), _ERRORS, *errors)],
+                axis={"rangemode": "tozero"},
+            ),
+        ],
+        clock.axis(),
+        230,
+    )  # fmt: skip
 
 
 @part("step_budget")
@@ -82,11 +85,7 @@ FIGURES: dict[str, Figure] = {
         title="Do ODE and SDE differ by more than their step errors?",
         draw=budget_figure,
         caption=budget_caption,
-        key=(
-            ("line", "ODE against SDE"),
-            ("band", "interval over all judged times"),
-            ("rule orange", "step errors"),
-        ),
+        key=(_PAIR, ("band", "interval over all judged times"), _ERRORS),
         measurements=("step_budget",),
     ),
 }

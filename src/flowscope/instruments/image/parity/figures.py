@@ -5,29 +5,20 @@ from functools import partial
 
 import pandas as pd
 
-from flowscope.instruments.image.axes import (
-    SAMPLERS,
-    Clock,
-    Panel,
-    clock_of,
-    hover_texts,
-    image_count,
-    line,
-    stacked,
-)
+from flowscope.instruments.image.axes import SAMPLERS, WHEN, clock_of, image_count
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.log_axes import log_axis
 from flowscope.report.drawing.marks import Look
-from flowscope.report.drawing.panels import beside
-from flowscope.report.drawing.traces import band, curve
+from flowscope.report.drawing.panels import Panel, beside, stacked
+from flowscope.report.drawing.traces import band, ends, line
 from flowscope.report.figure_html import Caption, figure, part, shown
 from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import bounds, count, numeral, percent
 from flowscope.report.parts.choosing import choice_data, choice_list, pictures_of
 from flowscope.report.parts.strips import Strip, strip_figure, strip_html
-from flowscope.report.rows import known, ordered, positive, rows_where
+from flowscope.report.rows import above_zero, known, ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -87,8 +78,9 @@ def parity_figure(source: Source, channel: str) -> Picture:
     if rows.empty:
         raise Missing("the table “parity” has no rows of this channel")
     clock = clock_of(rows)
+    x = clock.at(column(rows, "log_snr"))
     panels = [
-        Panel(title=title, traces=_distance(rows, clock, name), axis={"rangemode": "tozero"})
+        Panel(title=title, traces=_distance(rows, x, name), axis={"rangemode": "tozero"})
         for name, title in STATISTICS.items()
         if known(column(rows, name))
     ]
@@ -97,27 +89,24 @@ def parity_figure(source: Source, channel: str) -> Picture:
     return stacked(panels, clock.axis(), 250)
 
 
-def _distance(rows: pd.DataFrame, clock: Clock, name: str) -> list[Picture]:
-    x, value = clock.at(column(rows, "log_snr")), column(rows, name)
-    middle, top = column(rows, f"{name}_null"), column(rows, f"{name}_null_high")
-    below = band(x, [0.0] * len(x), top, _GREY)
-    quiet = {"hoverinfo": "skip"}
-    lines = [
-        curve(x, top, ("95 % of the null", _GREY, "solid"), [], **quiet),
-        curve(x, middle, ("median of the null", _GREY, "dot"), [], **quiet),
+def _distance(rows: pd.DataFrame, x: list[float], name: str) -> list[Picture]:
+    null, top = f"{name}_null", f"{name}_null_high"
+    look = Look(name, theme.BLUE, symbol="circle")
+    own = line(
+        *(x, rows, ends(name), look, WHEN, f"{STATISTICS[name]}: {{}}"),
+        f"?median of the null: {{{null}:6}}",
+        f"?95 % line of the null: {{{top}:6}}",
+        f"?p value at this time: {{{name}_p:6}}",
+        *("?share of values beyond the bins: {outside:6}", "?images: {images:6}"),
+    )
+    colours = [theme.BLUE if out else "#ffffff" for out in above_null(rows, name)]
+    own[-1]["marker"] = {"size": 7, "color": colours, "line": {"width": 1.6, "color": theme.BLUE}}
+    return [
+        *band(x, [0.0] * len(x), column(rows, top), _GREY),
+        *line(x, rows, (top,), Look("95 % of the null", _GREY)),
+        *line(x, rows, (null,), Look("median of the null", _GREY, "dot")),
+        *own,
     ]
-    ends = (name, f"{name}_low", f"{name}_high")
-    more = (f"{name}_null", f"{name}_null_high", f"{name}_p", "outside", "images")
-    texts = hover_texts(rows, ends, f"{STATISTICS[name]}:", *more)
-    own = line(x, rows, ends, Look(label=name, colour=theme.BLUE), texts)
-    filled = above_null(rows, name)
-    own[-1]["marker"] = {
-        "size": 7,
-        "color": [theme.BLUE if out else "#ffffff" for out in filled],
-        "line": {"width": 1.6, "color": theme.BLUE},
-    }
-    own[-1]["y"] = value
-    return [*below, *lines, *own]
 
 
 def smoothness_is_log(frame: pd.DataFrame) -> bool:
@@ -130,23 +119,19 @@ def smoothness_figure(source: Source) -> Picture:
     """Size of the steps of both samplers over time."""
     frame = source.table("smoothness", "sampler", "log_snr", "size")
     log, clock = smoothness_is_log(frame), clock_of(frame)
+    place = above_zero if log else float
     traces: list[Picture] = []
     for name, look in SAMPLERS.items():
         rows = ordered(rows_where(frame, "sampler", name), "log_snr")
-        if rows.empty:
-            continue
-        own = rows.assign(**{part: positive(column(rows, part)) for part in ("size", "low", "high")
-                             }) if log else rows  # fmt: skip
-        texts = hover_texts(rows, ("size", "low", "high"), f"{look.label}, size of the step:")
-        places = clock.at(column(rows, "log_snr"))
-        traces += line(places, own, ("size", "low", "high"), look, texts)
+        if len(rows):
+            x, texts = clock.at(column(rows, "log_snr")), (f"{look.label}, size of the step: {{}}",)
+            traces += line(x, rows, ("size", "low", "high"), look, WHEN, *texts, place=place)
     if not traces:
         raise Missing("the table “smoothness” names neither sampler")
     title = "rms step per pixel"
-    ends = [v for own in traces for v in own["y"]]
-    scale = log_axis(title, ends, most=9) if log else {"rangemode": "tozero"}
-    panel = Panel(title=title, traces=traces, axis=scale)
-    return stacked([panel], clock.axis(), 290)
+    heights = [v for own in traces for v in own["y"]]
+    scale = log_axis(title, heights, most=9) if log else {"rangemode": "tozero"}
+    return stacked([Panel(title=title, traces=traces, axis=scale)], clock.axis(), 290)
 
 
 def paths_listing(source: Source) -> pd.DataFrame:

@@ -1,26 +1,29 @@
 """The share of the learned score that rotates, over time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import pandas as pd
 
-from flowscope.instruments.image.axes import Panel, clock_of, hover_texts, image_count, stacked
+from flowscope.instruments.image.axes import WHEN, clock_of, image_count
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.marks import Drawn, Entry
-from flowscope.report.drawing.traces import level, whiskers
+from flowscope.report.drawing.marks import Drawn, Entry, Look
+from flowscope.report.drawing.notes import notes
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import dots, ends, level, points
 from flowscope.report.figure_html import Caption, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import numeral
-from flowscope.report.rotation import CONTROLS, detected
 from flowscope.report.rows import known, ordered
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
 
 __all__ = [
+    "CONTROLS",
     "NOT_COMPARABLE",
+    "detected",
     "rotation_caption",
     "rotation_figure",
     "rotation_rows",
@@ -36,6 +39,19 @@ NOT_COMPARABLE = (
 """The warning that goes with every R."""
 
 
+CONTROLS = {
+    "gradient_control": Look("gradient field (no rotation)", theme.GREEN, symbol="diamond-open"),
+    "planted_control": Look("that field with rotation planted in it", theme.ORANGE,
+                            symbol="triangle-up"),
+}  # fmt: skip
+"""Controls of the table ``rotation`` and how each is drawn."""
+
+
+def detected(frame: pd.DataFrame) -> list[bool]:
+    """Whether rotation differs from zero in each row (p below .05)."""
+    return [p < 0.05 for p in column(frame, "p_value")]
+
+
 def rotation_rows(source: Source) -> pd.DataFrame:
     """Times at which the rotation of the score was measured, in order."""
     frame = source.table("rotation", "log_snr", "normalised")
@@ -46,6 +62,16 @@ def rotation_rows(source: Source) -> pd.DataFrame:
     return ordered(kept, "log_snr")
 
 
+_SHARE = Look("share that rotates", theme.BLUE, symbol="circle")
+_GRADIENT = Look("gradient part of the error", theme.VERMILION, symbol="square")
+_MORE = (
+    "?p value of no rotation: {p_value:6}",
+    "?share planted in the control: {planted_share:6}",
+    "?states measured: {points:6}",
+    "?images: {images:6}",
+)
+
+
 def rotation_figure(source: Source) -> Picture:
     """Share of the score that rotates, over time, with its controls; below, the gradient part."""
     frame = rotation_rows(source)
@@ -53,41 +79,25 @@ def rotation_figure(source: Source) -> Picture:
     x = clock.at(column(frame, "log_snr"))
     apart = 0.006 * (clock.room[1] - clock.room[0])
     traces = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [place + side * apart for place in x],
-            "y": column(frame, name),
-            "marker": {"size": 8, "symbol": symbol, "color": colour,
-                       "line": {"width": 1.6, "color": colour}},
-            "hovertext": hover_texts(frame, (name, "", ""), f"{label}:"),
-            "hoverinfo": "text",
-        }
-        for name, (label, colour, symbol, side) in CONTROLS.items()
+        points([place + side * apart for place in x], column(frame, name), look,
+               notes(frame, WHEN, f"{look.label}: {{{name}}}"))
+        for side, (name, look) in zip((-1, 1), CONTROLS.items(), strict=True)
     ]  # fmt: skip
-    more = ("p_value", "planted_share", "points", "images")
-    texts = hover_texts(frame, ("normalised", "low", "high"), "share that rotates:", *more)
-    ends = (column(frame, "low"), column(frame, "high"))
-    look = (theme.BLUE, detected(frame))
-    traces.append(whiskers(x, column(frame, "normalised"), ends, look, texts))
+    said = (WHEN, f"{_SHARE.label}: {{}}", *_MORE)
+    names = ("normalised", "low", "high")
+    traces.append(dots(x, frame, names, _SHARE, *said, filled=detected(frame)))
     panels = [Panel(title="R, share that rotates", traces=traces, shapes=[level(0.0)])]
     if known(column(frame, "gradient_error")):
-        panels.append(_gradient(frame, x))
+        names = ends("gradient_error")
+        limits = zip(*(column(frame, name) for name in names[1:]), strict=True)
+        clear = [low > 0 or high < 0 for low, high in limits]
+        drawn = dots(x, frame, names, _GRADIENT, WHEN, f"{_GRADIENT.label}: {{}}", filled=clear)
+        panels.append(Panel(title="gradient part", traces=[drawn], shapes=[level(0.0)], share=0.75))
     return stacked(panels, clock.axis(), 250)
 
 
-def _gradient(frame: pd.DataFrame, x: Sequence[float]) -> Panel:
-    names = ("gradient_error", "gradient_error_low", "gradient_error_high")
-    value, low, high = (column(frame, name) for name in names)
-    clear = [a > 0 or b < 0 for a, b in zip(low, high, strict=True)]
-    texts = hover_texts(frame, names, "gradient part of the error:")
-    dots = whiskers(x, value, (low, high), (theme.VERMILION, clear), texts)
-    dots["marker"]["symbol"] = "square"
-    return Panel(title="gradient part", traces=[dots], shapes=[level(0.0)], share=0.75)
-
-
 def _rotation_key(source: Source) -> list[Entry | Drawn]:
-    names = [label for label, *_ in CONTROLS.values()]
+    names = [look.label for look in CONTROLS.values()]
     entries: list[Entry | Drawn] = [("disc", "share that rotates (hollow: not significant)"),
                                     ("diamond open", names[0]), ("triangle", names[1])]  # fmt: skip
     if known(column(rotation_rows(source), "gradient_error")):

@@ -9,24 +9,21 @@ from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.log_axes import log_axis, slope_line
 from flowscope.report.drawing.marks import SYMBOLS, Look
-from flowscope.report.drawing.traces import compact, curve, whiskers
-from flowscope.report.escaping import hover
+from flowscope.report.drawing.traces import compact, curve, dots
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.rows import ordered, rows_where
+from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["Doubling", "doublings", "error_range", "reference", "weak_error_figure"]
-
+__all__ = ["Doubling", "doublings", "weak_error_figure"]
 
 _OBSERVABLES = {
-    "mean": ("mean", "#6f2a8c", "circle"),
-    "square": ("mean square", theme.GREEN, "square"),
-    "roughness": ("roughness", theme.ORANGE, "triangle-up"),
+    "mean": Look("mean", "#6f2a8c", symbol="circle"),
+    "square": Look("mean square", theme.GREEN, symbol="square"),
+    "roughness": Look("roughness", theme.ORANGE, symbol="triangle-up"),
 }
-
-
 _OTHERS = ("#c93c52", "#17112e", theme.BLUE)
+_SIZE = ("size", "size_low", "size_high")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,63 +32,66 @@ class Doubling:
 
     Attributes
     ----------
-    steps, size, low, high
-        Number of steps, size of the difference to twice as many, and the interval of that size:
-        its lower end is 0 where the interval of the difference contains 0.
+    rows
+        Rows of the table ``weak_error``, and the size of the difference with its interval: its
+        lower end is 0 where the interval of the difference contains 0.
     resolved
         Whether the difference exceeds twice its standard error.
     slope
         Slope on logarithmic axes; NaN where it is not resolved.
-    name, look, texts
-        Name of the observable, its look with the slope as its label, and a hover text each.
+    name, look
+        Name of the observable, and its look with the slope as its label.
     """
 
-    steps: list[float]
-    size: list[float]
-    low: list[float]
-    high: list[float]
+    rows: pd.DataFrame
     resolved: list[bool]
     slope: float
     name: str
     look: Look
-    texts: list[str]
 
-    def fitted(self) -> list[float]:
-        """Line of the fitted slope through the middle of the resolved points, at all of them."""
-        told = [value if seen else math.nan
-                for value, seen in zip(self.size, self.resolved, strict=True)]  # fmt: skip
-        drawn = slope_line(self.steps, told, self.slope)
-        return [value if seen else math.nan
-                for value, seen in zip(drawn, self.resolved, strict=True)]  # fmt: skip
+    @property
+    def steps(self) -> list[float]:
+        """Numbers of steps."""
+        return column(self.rows, "steps")
+
+    @property
+    def size(self) -> list[float]:
+        """Sizes of the differences."""
+        return column(self.rows, "size")
+
+    def traces(self) -> list[Picture]:
+        """Fitted line through the middle of the resolved points, and all points."""
+        seen = [v if clear else math.nan for v, clear in zip(self.size, self.resolved, strict=True)]
+        fit = zip(slope_line(self.steps, seen, self.slope), self.resolved, strict=True)
+        fitted = [value if clear else math.nan for value, clear in fit]
+        said = (f"{self.name}, from {{steps:6}} to {{twice:6}} steps",
+                "change: {difference} {low..high}", "{clear!s}")  # fmt: skip
+        drawn = dots("steps", self.rows, _SIZE, self.look, *said, filled=self.resolved, size=9)
+        return [curve(self.steps, fitted, Look(self.name, self.look.colour)), drawn]
 
 
 def _doubling(rows: pd.DataFrame, fit: pd.DataFrame, place: int) -> Doubling:
-    own = ordered(rows, "steps")
-    name = words(own, "observable")[0]
-    title, colour, symbol = _OBSERVABLES.get(
-        name, (name, _OTHERS[place % len(_OTHERS)], SYMBOLS[place % len(SYMBOLS)])
-    )
-    steps, difference = column(own, "steps"), column(own, "difference")
-    ends = list(zip(column(own, "low"), column(own, "high"), strict=True))
-    resolved = [word in ("True", "true", "1", "1.0") for word in words(own, "resolved")]
-    texts = [
-        hover([f"{title}, from {numeral(k, 6)} to {numeral(2 * k, 6)} steps",
-               f"change: {numeral(difference[j])} {bounds(*ends[j])}".strip(),
-               "differs from 0" if resolved[j] else "not significantly different from 0"])
-        for j, k in enumerate(steps)
-    ]  # fmt: skip
+    rows = ordered(rows, "steps")
+    name = words(rows, "observable")[0]
+    other = Look(name, _OTHERS[place % len(_OTHERS)], symbol=SYMBOLS[place % len(SYMBOLS)])
+    look = _OBSERVABLES.get(name, other)
+    limits = list(zip(column(rows, "low"), column(rows, "high"), strict=True))
+    resolved = [word in ("True", "true", "1", "1.0") for word in words(rows, "resolved")]
     slope, said = _slope(fit)
     return Doubling(
-        steps=steps,
-        size=[abs(value) for value in difference],
-        low=[max(a, -b, 0.0) if math.isfinite(a + b) else math.nan for a, b in ends],
-        high=[max(abs(a), abs(b)) for a, b in ends],
+        rows=rows.assign(
+            twice=[2 * k for k in column(rows, "steps")],
+            size=[abs(value) for value in column(rows, "difference")],
+            size_low=[max(a, -b, 0.0) if math.isfinite(a + b) else math.nan for a, b in limits],
+            size_high=[max(abs(a), abs(b)) for a, b in limits],
+            clear=["differs from 0" if c else "not significantly different from 0"
+                   for c in resolved],
+        ),
         resolved=resolved,
         slope=slope,
-        name=title,
-        look=Look(label=f"{title}: {said}", colour=colour, symbol=symbol),
-        texts=texts,
-    )
+        name=look.label,
+        look=Look(f"{look.label}: {said}", look.colour, symbol=look.symbol),
+    )  # fmt: skip
 
 
 def _slope(fit: pd.DataFrame) -> tuple[float, str]:
@@ -106,55 +106,43 @@ def doublings(source: Source, sampler: str) -> list[Doubling]:
     """Errors under one sampler, one entry for each observable."""
     frame = source.table("weak_error", "sampler", "observable", "steps", "difference")
     own = rows_where(frame, "sampler", sampler)
-    fits = source.tables.get("weak_error_slope", pd.DataFrame())
-    fits = rows_where(fits, "sampler", sampler) if len(fits) else fits
-    names = list(dict.fromkeys(words(own, "observable")))
-    found = []
-    for place, name in enumerate(names):
-        fit = rows_where(fits, "observable", name) if len(fits) else fits
-        found.append(_doubling(rows_where(own, "observable", name), fit, place))
-    if not found:
+    fits = rows_where(source.rows("weak_error_slope"), "sampler", sampler)
+    names = dict.fromkeys(words(own, "observable"))
+    if not names:
         raise Missing(f"the table “weak_error” has no rows of the {sampler}")
-    return found
-
-
-def error_range(every: list[Doubling]) -> tuple[float, float]:
-    """Least and largest size that is drawn: all sizes, and intervals a third of a decade below."""
-    sizes = [v for own in every for v in own.size if 0 < v < math.inf] or [1.0]
-    ends = [v for own in every for v in (*own.low, *own.high) if 0 < v < math.inf]
-    least = max(min([*ends, *sizes]), min(sizes) / 5)
-    return least / 1.3, 1.3 * max([*ends, *sizes])
-
-
-def reference(every: list[Doubling]) -> tuple[list[float], list[float]]:
-    """Line of slope −1 through the middle of all points, from the first to the last K."""
-    rows = [(k, v) for own in every for k, v in zip(own.steps, own.size, strict=True) if v > 0]
-    if not rows:
-        return [], []
-    x, y = map(list, zip(*rows, strict=True))
-    line = dict(zip(x, slope_line(x, y, -1.0), strict=True))
-    ends = [min(x), max(x)]
-    return ends, [line[end] for end in ends]
+    return [
+        _doubling(rows_where(own, "observable", name), rows_where(fits, "observable", name), place)
+        for place, name in enumerate(names)
+    ]
 
 
 def weak_error_figure(source: Source, sampler: str) -> Picture:
     """Size of the change when the steps double against their number, logarithmic axes."""
     every = doublings(source, sampler)
-    traces: list[Picture] = [curve(*reference(every), ("slope −1", "#9aa4ad", "solid"), [],
-                                   hoverinfo="skip")]  # fmt: skip
-    traces[0]["line"]["width"] = 1.2
-    for own in every:
-        style = (own.name, own.look.colour, "solid")
-        traces.append(curve(own.steps, own.fitted(), style, [], mode="lines", hoverinfo="skip"))
-        look = (own.look.colour, own.resolved)
-        dots = whiskers(own.steps, own.size, (own.low, own.high), look, own.texts)
-        dots["marker"] |= {"size": 9, "symbol": own.look.symbol}
-        traces.append(dots)
+    traces = [_reference(every), *(trace for own in every for trace in own.traces())]
     counts = sorted({k for own in every for k in own.steps if k > 0})
     x = theme.axis("number of steps K", type="log", tickvals=counts, showgrid=False)
-    x |= {"ticktext": [f"{k:g}" for k in counts]}
-    room = [math.log10(end) for end in error_range(every)]
+    x["ticktext"] = [f"{k:g}" for k in counts]
     if counts:
         x["range"] = [math.log10(counts[0]) - 0.08, math.log10(counts[-1]) + 0.08]
-    y = log_axis("|change from K to 2K|", [10**end for end in room], most=11) | {"range": room}
+    room = _range(every)
+    y = log_axis("|change from K to 2K|", room, most=11) | {"range": list(map(math.log10, room))}
     return {"data": compact(traces), "layout": theme.layout(x, y, 330)}
+
+
+def _range(every: list[Doubling]) -> tuple[float, float]:
+    """Least and largest size that is drawn: all sizes, and intervals a third of a decade below."""
+    sizes = [v for own in every for v in known(own.size) if v > 0] or [1.0]
+    limits = [v for own in every for end in _SIZE for v in known(column(own.rows, end)) if v > 0]
+    least = max(min([*limits, *sizes]), min(sizes) / 5)
+    return least / 1.3, 1.3 * max([*limits, *sizes])
+
+
+def _reference(every: list[Doubling]) -> Picture:
+    """Line of slope −1 through the middle of all points, from the first to the last K."""
+    rows = [(k, v) for own in every for k, v in zip(own.steps, own.size, strict=True) if v > 0]
+    x = [k for k, _ in rows]
+    at = dict(zip(x, slope_line(x, [v for _, v in rows], -1.0), strict=True))
+    limits = [min(x), max(x)] if x else []
+    thin = {"color": "#9aa4ad", "width": 1.2, "dash": "solid"}
+    return curve(limits, [at[k] for k in limits], Look("slope −1", "#9aa4ad"), line=thin)

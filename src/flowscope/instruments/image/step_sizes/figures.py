@@ -8,14 +8,14 @@ from functools import partial
 
 import pandas as pd
 
-from flowscope.instruments.image.axes import SAMPLERS, Panel, image_count, stacked
+from flowscope.instruments.image.axes import SAMPLERS, image_count
 from flowscope.instruments.image.step_sizes.doublings import doublings, weak_error_figure
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import SYMBOLS, Drawn, Entry, Look, spread
-from flowscope.report.drawing.panels import panel_row
-from flowscope.report.drawing.traces import band, curve, whiskers
-from flowscope.report.escaping import hover, html_text
+from flowscope.report.drawing.panels import Panel, panel_row, stacked
+from flowscope.report.drawing.traces import band, dots, ends, line
+from flowscope.report.escaping import html_text
 from flowscope.report.figure_html import Caption, fold, key, part, plot, shown
 from flowscope.report.listings import listing, numbers
 from flowscope.report.numerals import bounds, numeral
@@ -30,7 +30,6 @@ __all__ = [
     "family_caption",
     "family_figure",
     "family_looks",
-    "family_null",
     "family_section",
     "order_section",
     "weak_error_caption",
@@ -54,53 +53,40 @@ _ORDER_KEY = (
 
 def family_looks(source: Source) -> dict[float, Look]:
     """Numbers of steps of the table ``family`` and how each is drawn."""
-    frame = source.table("family", "lam", "steps")
-    counts = sorted(set(known(column(frame, "steps"))))
-    found = {
-        steps: Look(
-            label=f"{steps:g} steps",
-            colour=spread(k, len(counts)),
-            symbol=SYMBOLS[k % len(SYMBOLS)],
-        )
+    counts = sorted(set(known(column(source.table("family", "lam", "steps"), "steps"))))
+    if not counts:
+        raise Missing("the table “family” names no number of steps")
+    return {
+        steps: Look(f"{steps:g} steps", spread(k, len(counts)), symbol=SYMBOLS[k % len(SYMBOLS)])
         for k, steps in enumerate(counts)
     }
-    if not found:
-        raise Missing("the table “family” names no number of steps")
-    return found
-
-
-def family_null(frame: pd.DataFrame) -> tuple[list[float], list[float], list[float]]:
-    """Places λ, and at each the largest median and 95 % line of the null over the steps."""
-    lams = sorted(set(known(column(frame, "lam"))))
-    middle, top = (
-        [max(known(column(rows_where(frame, "lam", lam), name)), default=math.nan) for lam in lams]
-        for name in ("tv_null", "tv_null_high")
-    )
-    return lams, middle, top
 
 
 def family_figure(source: Source) -> Picture:
     """Accuracy and distance to the finest run against λ, one line for each number of steps."""
-    looks = family_looks(source)
-    frame = source.tables["family"]
-    lams, middle, top = family_null(frame)
-    width = (max(lams, default=1.0) - min(lams, default=0.0)) or 1.0
-    panels = []
-    if known(column(frame, "accuracy")):
-        drawn = _lines(frame, looks, "accuracy", width)
-        panels.append(Panel(title="class accuracy", traces=drawn))
-    if known(column(frame, "tv")):
-        grey = curve(lams, middle, ("null", _GREY, "dot"), [], hoverinfo="skip")
-        under = band(lams, [0.0] * len(lams), top, _GREY)
-        drawn = [*under, grey, *_lines(frame, looks, "tv", width)]
-        panels.append(Panel(title="total variation", traces=drawn, axis={"rangemode": "tozero"}))
+    looks, frame = family_looks(source), source.tables["family"]
+    lams = sorted(set(known(column(frame, "lam")))) or [0.0, 1.0]
+    width = lams[-1] - lams[0] or 1.0
+    panels = [
+        Panel(title=title, traces=[*(_null(frame) if name == "tv" else []),
+                                   *_lines(frame, looks, name, width)], axis=axis)
+        for name, title, axis in (("accuracy", "class accuracy", {}),
+                                  ("tv", "total variation", {"rangemode": "tozero"}))
+        if known(column(frame, name))
+    ]  # fmt: skip
     if not panels:
         raise Missing("the table “family” holds neither accuracy nor total variation")
-    edge = 0.05 * width
-    room = [min(lams, default=0.0) - edge, max(lams, default=1.0) + edge]
+    room = [lams[0] - 0.05 * width, lams[-1] + 0.05 * width]
     x = theme.axis("λ (0: ODE, 1: SDE)", range=room, tickvals=lams, showgrid=False)
-    x["ticktext"] = [f"{lam:g}" for lam in lams]
-    return stacked(panels, x, 250)
+    return stacked(panels, x | {"ticktext": [f"{lam:g}" for lam in lams]}, 250)
+
+
+def _null(frame: pd.DataFrame) -> list[Picture]:
+    """At each λ the largest median and 95 % line of the null over the steps."""
+    most = frame.groupby("lam")[["tv_null", "tv_null_high"]].max().reset_index()
+    lams, top = column(most, "lam"), column(most, "tv_null_high")
+    grey = line(lams, most, ("tv_null",), Look("null", _GREY, "dot"))
+    return [*band(lams, [0.0] * len(lams), top, _GREY), *grey]
 
 
 def _lines(frame: pd.DataFrame, looks: dict[float, Look], name: str, width: float) -> list[Picture]:
@@ -109,19 +95,11 @@ def _lines(frame: pd.DataFrame, looks: dict[float, Look], name: str, width: floa
     for k, (steps, look) in enumerate(looks.items()):
         rows = ordered(rows_where(frame, "steps", steps), "lam")
         aside = 0.009 * width * (k - (len(looks) - 1) / 2)
-        parts = ("lam", name, f"{name}_low", f"{name}_high", "images")
-        lams, value, low, high, images = (column(rows, part) for part in parts)
-        texts = [
-            hover([f"{look.label}, λ = {numeral(lam)}",
-                   f"{_MEASURES[name]}: {numeral(v)} {bounds(a, b)}".strip(),
-                   f"{numeral(n, 6)} images"])
-            for lam, v, a, b, n in zip(lams, value, low, high, images, strict=True)
-        ]  # fmt: skip
-        full = (look.colour, [True] * len(rows))
-        dots = whiskers([lam + aside for lam in lams], value, (low, high), full, texts)
-        dots["mode"], dots["line"] = "lines+markers", {"color": look.colour, "width": 1.6}
-        dots["marker"] |= {"size": 8, "symbol": look.symbol}
-        traces.append(dots)
+        said = (f"{look.label}, λ = {{lam}}", f"{_MEASURES[name]}: {{}}", "{images:6} images")
+        at = [lam + aside for lam in column(rows, "lam")]
+        drawn = dots(at, rows, ends(name), look, *said, size=8)
+        traces.append(drawn | {"mode": "lines+markers", "line": {"color": look.colour,
+                                                                 "width": 1.6}})  # fmt: skip
     return traces
 
 

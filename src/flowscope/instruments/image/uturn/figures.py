@@ -1,22 +1,22 @@
 """Images that are noised and denoised again: their class and their correlation over time."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from flowscope.instruments.image.axes import (
-    Panel,
+    WHEN,
     clock_of,
     exact_curve,
     exact_entry,
-    hover_texts,
     image_count,
-    line,
-    stacked,
 )
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Drawn, Entry, Look
-from flowscope.report.drawing.traces import curve, level
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import ends, level, line
 from flowscope.report.figure_html import Caption, part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import count, numeral
@@ -29,38 +29,35 @@ from flowscope.report.theme import Picture
 __all__ = ["uturn_caption", "uturn_figure", "uturn_section", "uturn_strip", "uturn_strip_caption"]
 
 
+_SAME = Look("same class", theme.BLUE, symbol="circle")
+_ALIKE = Look("correlation of the two images", theme.VERMILION, symbol="diamond")
+_CHANCE = Look("chance", theme.MUTED, "dot")
+_RETURNS = (
+    WHEN,
+    "share that returns as the same class: {}",
+    "?closed form: {exact:6}",
+    "?chance: {chance:6}",
+)
+_MORE = ("?reverse steps of the way back: {steps:6}", "?images: {images:6}")
+
+
 def uturn_figure(source: Source) -> Picture:
     """Share of images that return as the same class, and their correlation with the original."""
-    frame = source.table("uturn", "log_snr", "same_class")
-    rows = ordered(frame, "log_snr")
-    clock = clock_of(rows)
-    x, panels = clock.at(column(rows, "log_snr")), []
-    names = ("same_class", "low", "high")
-    blue = Look(label="same class", colour=theme.BLUE)
+    rows = ordered(source.table("uturn", "log_snr", "same_class"), "log_snr")
+    clock, panels = clock_of(rows), []
+    x = clock.at(column(rows, "log_snr"))
     if known(column(rows, "same_class")) or known(column(rows, "exact")):
-        more = ("exact", "chance", "steps", "images")
-        own = line(
-            x,
-            rows,
-            names,
-            blue,
-            hover_texts(rows, names, "share that returns as the same class:", *more),
-        )
-        chance = curve(x, column(rows, "chance"), ("chance", theme.MUTED, "dot"), [],
-                       hoverinfo="skip")  # fmt: skip
-        panels.append(Panel(title="same class", traces=[chance, *own, *exact_curve(x, rows)],
-                            axis={"range": [-0.03, 1.05]}))  # fmt: skip
+        own = line(x, rows, ("same_class", "low", "high"), _SAME, *_RETURNS, *_MORE)
+        drawn = [*line(x, rows, ("chance",), _CHANCE), *own, *exact_curve(x, rows)]
+        panels.append(Panel(title="same class", traces=drawn, axis={"range": [-0.03, 1.05]}))
     if known(column(rows, "correlation")):
-        names = ("correlation", "correlation_low", "correlation_high")
-        look = Look(label="correlation", colour=theme.VERMILION, symbol="diamond")
-        said = "correlation of the two images:"
-        own = line(x, rows, names, look, hover_texts(rows, names, said, "steps", "images"))
-        apart = column(rows, "correlation_chance")
-        other = curve(x, apart, ("other images", theme.MUTED, "dot"), [], hoverinfo="skip")
-        panels.append(Panel(title="correlation", traces=[other, *own] if known(apart) else own,
-                            shapes=[] if known(apart) else [level(0.0)],
-                            axis={"range": [min([-0.05, *known(column(rows, names[1]))]), 1.05]},
-                            share=0.8))  # fmt: skip
+        apart = bool(known(column(rows, "correlation_chance")))
+        drawn = line(x, rows, ("correlation_chance",), _CHANCE) if apart else []
+        drawn += line(x, rows, ends("correlation"), _ALIKE, WHEN, f"{_ALIKE.label}: {{}}", *_MORE)
+        floor = min([-0.05, *known(column(rows, "correlation_low"))])
+        panels.append(Panel(title="correlation", traces=drawn, share=0.8,
+                            shapes=[] if apart else [level(0.0)],
+                            axis={"range": [floor, 1.05]}))  # fmt: skip
     if not panels:
         raise Missing("the table “uturn” holds no number")
     return stacked(panels, clock.axis(), 260)
@@ -77,7 +74,7 @@ def uturn_strip(source: Source) -> Strip:
     said = f"{count(images.shape[1], 'image')} before, and after a U-turn to log snr " + ", ".join(
         rows[1:]
     )
-    return strip_of(images, rows, ("turned at log snr", "images before and after U-turns", said))
+    return strip_of(images, rows, ("noised to log snr", "images before and after U-turns", said))
 
 
 @part("uturn_strip")
@@ -90,12 +87,10 @@ def _uturn_key(source: Source) -> list[Entry | Drawn]:
     frame = source.tables["uturn"]
     entries: list[Entry | Drawn] = []
     if known(column(frame, "same_class")):
-        entries = [("line", "same class"), *exact_entry(source, "uturn"),
-                   ("rule vacuous", "chance")]  # fmt: skip
+        entries = [_SAME, *exact_entry(source, "uturn"), _CHANCE]
     elif known(column(frame, "correlation_chance")):
-        entries = [("rule vacuous", "of two different images")]
-    return [*entries, ("diamond", "correlation of the two images"),
-            ("abstained", "interval (in its colour)")]  # fmt: skip
+        entries = [replace(_CHANCE, label="of two different images")]
+    return [*entries, _ALIKE, ("abstained", "interval (in its colour)")]
 
 
 def uturn_section(source: Source) -> str:

@@ -45,7 +45,7 @@ TABLES = {
             G,
             CONTROL,
             MEASURE,
-            Column("step", "reverse step at which the replicas were let go"),
+            Column("step", "reverse step at which the coupling ended"),
             Column(
                 "value",
                 "how alike the images are, median over pairs: cosine of features, or one less the "

@@ -1,4 +1,4 @@
-"""Figures of what two replicas end as: agreement by the step at which they were let go.
+"""Figures of how similar two replicas end, by the step at which their coupling ended.
 
 Each function takes the tables and returns a plotly figure as plain data, or why there is none.
 Below each figure lies a strip with one row per curve: the midpoint of its sigmoid and the interval.
@@ -6,7 +6,7 @@ Below each figure lies a strip with one row per curve: the midpoint of its sigmo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -14,10 +14,12 @@ import pandas as pd
 from flowscope.instruments.sync.series import Series, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.traces import band, compact, curve
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import curve, label, line, points, whiskers
 from flowscope.report.escaping import hover, plotly_text
 from flowscope.report.numerals import bounds, numeral
-from flowscope.report.rows import rows_where
+from flowscope.report.rows import known, ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
@@ -33,10 +35,10 @@ __all__ = [
 
 
 SCALES = {
-    "coarse": ("coarse structure", theme.BLUE, "circle"),
-    "fine": ("fine detail", theme.VERMILION, "diamond"),
+    "coarse": Look("coarse structure", theme.BLUE, symbol="circle"),
+    "fine": Look("fine detail", theme.VERMILION, symbol="diamond"),
 }
-"""Scales of an image at which two are compared: name, colour, marker."""
+"""Scales of an image at which two are compared, and how each is drawn."""
 
 
 _COLUMNS = ("label", "g", "measure", "step", "value")
@@ -50,19 +52,15 @@ _ROW, _FINE = 19, 61
 class Curve:
     """One curve of agreement: its rows, the row of its fit (or none), and how it is drawn."""
 
-    name: str
-    colour: str
-    dash: str
-    symbol: str
+    look: Look
     rows: pd.DataFrame
     fit: pd.DataFrame
 
-    def midpoint(self) -> tuple[float, float, float]:
-        """Midpoint and the ends of its interval; NaN where there is none."""
+    def midpoint(self) -> tuple[float, ...]:
+        """Midpoint of the sigmoid and its interval; NaN where there is none."""
         if self.fit.empty or words(self.fit, "status")[0] not in ("ok", ""):
-            return math.nan, math.nan, math.nan
-        found = [column(self.fit, name)[0] for name in ("midpoint", "low", "high")]
-        return found[0], found[1], found[2]
+            return (math.nan,) * 3
+        return tuple(column(self.fit, name)[0] for name in ("midpoint", "low", "high"))
 
     def absence(self) -> str:
         """Why there is no midpoint, in a word."""
@@ -71,46 +69,31 @@ class Curve:
 
 def agreement_curves(source: Source, label: float) -> list[Curve]:
     """Agreement of the features of one class, one curve for each coupling."""
-    frame = source.table("agreement", *_COLUMNS)
-    found = []
-    for one in series_of(source, "agreement"):
-        look = (one.label, one.colour, one.dash, one.symbol)
-        found += _curve(source, frame, (label, one, "feature"), look)
-    if not found:
-        raise Missing("the table “agreement” has no rows of the measure feature")
-    return found
+    every = series_of(source, "agreement")
+    looks = [(one, "feature", Look(one.label, one.colour, one.dash, one.symbol)) for one in every]
+    return _curves(source, label, looks, "measure feature")
 
 
 def scale_curves(source: Source, label: float, one: Series) -> list[Curve]:
     """Agreement of one class at one coupling: of coarse structure and of fine detail."""
-    frame = source.table("agreement", *_COLUMNS)
-    found = []
-    for measure, (name, colour, symbol) in SCALES.items():
-        look = (name, colour, one.dash, symbol)
-        found += _curve(source, frame, (label, one, measure), look)
-    if not found:
-        raise Missing("the table “agreement” has no rows of the measures coarse and fine")
-    return found
+    looks = [(one, name, replace(look, dash=one.dash)) for name, look in SCALES.items()]
+    return _curves(source, label, looks, "measures coarse and fine")
 
 
-def _curve(
-    source: Source,
-    frame: pd.DataFrame,
-    which: tuple[float, Series, str],
-    look: tuple[str, str, str, str],
+def _curves(
+    source: Source, label: float, looks: Sequence[tuple[Series, str, Look]], what: str
 ) -> list[Curve]:
-    rows = _rows(frame, *which)
-    if rows.empty:
-        return []
+    frame = rows_where(source.table("agreement", *_COLUMNS), "label", label)
     fits = source.rows("commitment", "label", "g", "measure", "midpoint")
-    fit = _rows(fits, *which).iloc[:1]
-    name, colour, dash, symbol = look
-    ordered = rows.iloc[np.argsort(column(rows, "step"), kind="stable")]
-    return [Curve(name=name, colour=colour, dash=dash, symbol=symbol, rows=ordered, fit=fit)]
-
-
-def _rows(frame: pd.DataFrame, label: float, one: Series, measure: str) -> pd.DataFrame:
-    return rows_of(rows_where(rows_where(frame, "label", label), "measure", measure), one)
+    fits = rows_where(fits, "label", label)
+    curves = []
+    for one, measure, look in looks:
+        rows, fit = (rows_of(rows_where(f, "measure", measure), one) for f in (frame, fits))
+        if len(rows):
+            curves.append(Curve(look=look, rows=ordered(rows, "step"), fit=fit.iloc[:1]))
+    if not curves:
+        raise Missing(f"the table “agreement” has no rows of the {what}")
+    return curves
 
 
 def smooth_fit(own: Curve) -> tuple[list[float], list[float]]:
@@ -144,106 +127,59 @@ def agreement_figure(source: Source, label: float) -> Picture:
 
 def scale_figure(source: Source, label: float, one: Series) -> Picture:
     """Agreement at both scales for one class and coupling."""
-    return _figure(scale_curves(source, label, one), "agreement", 240, lowest=-0.1)
+    return _figure(scale_curves(source, label, one), "agreement", 240, lowest=[-0.1])
 
 
 def _figure(
-    curves: Sequence[Curve], title: str, height: int, *, lowest: float | None = None
+    curves: Sequence[Curve], title: str, height: int, *, lowest: Sequence[float] = ()
 ) -> Picture:
-    traces: list[Picture] = []
-    for own in curves:
-        traces += _lines(own)
-    below = _ROW * len(curves) + 6
-    whole = height + below
-    share = below / (whole - 64)
-    traces += [_mark(own, k) for k, own in enumerate(curves)]
-    steps = [step for own in curves for step in column(own.rows, "step") if math.isfinite(step)]
-    span = max(steps, default=1.0) - min(steps, default=0.0) or 1.0
-    room = [min(steps, default=0.0) - 0.03 * span, max(steps, default=1.0) + 0.03 * span]
-    x = theme.axis("step at which the two are let go", anchor="y2", range=room, showgrid=False)
-    y = theme.axis(title, domain=[share + 0.03, 1])
-    known = [v for own in curves for end in ("value", "low") for v in column(own.rows, end)]
-    floor = min([v for v in known if math.isfinite(v)] + ([] if lowest is None else [lowest]),
-                default=0.0)  # fmt: skip
-    y["range"] = [floor - 0.03, 1.05]
-    strip = theme.axis("", domain=[0, share], range=[len(curves) - 0.4, -0.6], ticks="")
-    strip |= {"tickvals": list(range(len(curves))), "ticktext": [_short(own) for own in curves]}
-    strip |= {"showgrid": False, "zeroline": False, "tickfont": {"size": 11, "color": theme.MUTED}}
-    notes = [_no_midpoint(own, k, room) for k, own in enumerate(curves)]
-    return {
-        "data": compact(traces),
-        "layout": theme.layout(
-            x, y, whole, yaxis2=strip, annotations=[note for note in notes if note]
-        ),
+    steps = known(step for own in curves for step in column(own.rows, "step")) or [0.0, 1.0]
+    edge = 0.03 * (max(steps) - min(steps) or 1.0)
+    room = [min(steps) - edge, max(steps) + edge]
+    values = known(v for own in curves for end in ("value", "low") for v in column(own.rows, end))
+    floor = min([*values, *lowest], default=0.0)
+    names = [own.look.label for own in curves]
+    below = {
+        "range": [len(curves) - 0.4, -0.6],
+        "tickvals": list(range(len(curves))),
+        "ticktext": [plotly_text(n if n[:2] == "g " else n.split(" ")[0]) for n in names],
+        **{"ticks": "", "showgrid": False, "tickfont": {"size": 11, "color": theme.MUTED}},
     }
-
-
-def _short(own: Curve) -> str:
-    return plotly_text(own.name.split(" ")[0] if own.name[:2] != "g " else own.name)
+    strip = _ROW * len(curves) + 6
+    share = strip / (0.97 * (height + strip - 64))
+    silent = [(k, own) for k, own in enumerate(curves) if not math.isfinite(own.midpoint()[0])]
+    return stacked(
+        [
+            Panel(title=title, traces=[trace for own in curves for trace in _lines(own)],
+                  axis={"range": [floor - 0.03, 1.05]}, share=1 - share),
+            Panel(title="", traces=[_mark(own, k) for k, own in enumerate(curves)], axis=below,
+                  share=share),
+        ],
+        theme.axis("step at which the coupling ended", range=room, showgrid=False),
+        height + strip - 64,
+        gap=0.03,
+        annotations=[
+            label(sum(room) / 2, plotly_text(own.absence()), y=k, yref="y2") for k, own in silent
+        ],
+    )  # fmt: skip
 
 
 def _lines(own: Curve) -> list[Picture]:
-    steps, values, low, high, n = (
-        column(own.rows, name) for name in ("step", "value", "low", "high", "n")
-    )
-    texts = [
-        hover(
-            [
-                f"{own.name}, let go at step {numeral(step, 6)}",
-                f"{numeral(values[k])} {bounds(low[k], high[k])}".strip(),
-                f"median of {numeral(n[k], 6)} pairs",
-            ]
-        )
-        for k, step in enumerate(steps)
-    ]
-    shade = band(steps, low, high, own.colour)
-    for area in shade:
-        area["fillcolor"] = theme.faded(own.colour, 0.11)
-    style = (own.name, own.colour, own.dash)
-    marker = {"size": 7, "color": own.colour, "symbol": own.symbol}
-    line = curve(steps, values, style, texts, mode="lines+markers", marker=marker)
-    thin = curve(*smooth_fit(own), (own.name, own.colour, "solid"), [], hoverinfo="skip")
-    thin["mode"], thin["line"] = "lines", {"color": own.colour, "width": 1}
-    line["line"] |= {"color": theme.faded(own.colour, 0.55), "width": 2.6}
-    return [*shade, thin, line]
+    """Curve with its band, and the fitted sigmoid as a thin line."""
+    look = own.look
+    said = (f"{look.label}, coupling ended at step {{step:6}}", "{}", "median of {n:6} pairs")
+    pale = {"color": theme.faded(look.colour, 0.55), "width": 2.6, "dash": look.dash}
+    *shade, drawn = line("step", own.rows, ("value", "low", "high"), look, *said, opacity=0.11,
+                         line=pale)  # fmt: skip
+    drawn["marker"]["size"] = 7
+    thin = {"color": look.colour, "width": 1}
+    return [*shade, curve(*smooth_fit(own), Look(look.label, look.colour), line=thin), drawn]
 
 
 def _mark(own: Curve, row: int) -> Picture:
     """Midpoint in the strip below, with its interval."""
     middle, low, high = own.midpoint()
-    text = hover([f"{own.name}: midpoint {numeral(middle)} {bounds(low, high)}".strip()])
-    spread = [abs(end - middle) if math.isfinite(end) else 0.0 for end in (low, high)]
     known = math.isfinite(middle)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "yaxis": "y2",
-        "x": [middle] if known else [],
-        "y": [row] if known else [],
-        "marker": {"size": 9, "color": own.colour, "symbol": own.symbol},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "arrayminus": spread[:1],
-            "array": spread[1:],
-            "color": own.colour,
-            "thickness": 2,
-            "width": 4,
-        },
-        "hovertext": [text],
-        "hoverinfo": "text",
-    }
-
-
-def _no_midpoint(own: Curve, row: int, room: Sequence[float]) -> Picture:
-    if math.isfinite(own.midpoint()[0]):
-        return {}
-    return {
-        "x": (room[0] + room[1]) / 2,
-        "y": row,
-        "xref": "x",
-        "yref": "y2",
-        "text": plotly_text(own.absence()),
-        "showarrow": False,
-        "font": {"size": 11, "color": theme.MUTED},
-    }
+    text = f"{own.look.label}: midpoint {numeral(middle)} {bounds(low, high)}".strip()
+    mark = points([middle] * known, [row] * known, own.look, [hover([text])], size=9)
+    return mark | {"error_x": whiskers([middle], [low], [high], own.look.colour, thickness=2)}

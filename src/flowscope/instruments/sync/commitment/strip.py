@@ -1,4 +1,4 @@
-"""Strip of paired samples: rows are couplings, columns the steps at which a pair was let go.
+"""Strip of paired samples: rows are couplings, columns the steps at which the coupling ended.
 
 In each cell A stands above B.
 """
@@ -42,10 +42,10 @@ def paired_samples(source: Source) -> Strip:
         rows=rows,
         columns=columns,
         shrunk=shrunk,
-        corner="let go at step",
+        corner="coupling ended at step",
         label="paired samples",
         said=f"pairs of images, {len(rows)} couplings by {len(columns)} steps; rows: "
-        f"{', '.join(rows)}; let go at step {', '.join(columns)}",
+        f"{', '.join(rows)}; coupling ended at step {', '.join(columns)}",
     )
 
 

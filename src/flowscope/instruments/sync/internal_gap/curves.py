@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from flowscope.instruments.sync.series import BANDS, Series, rows_by, rows_of, series_of
+from flowscope.instruments.sync.series import BANDS, Series, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.log_axes import log_axis
-from flowscope.report.drawing.traces import band, compact, curve, extent, level, upright
-from flowscope.report.escaping import hover
-from flowscope.report.numerals import bounds, numeral
-from flowscope.report.rows import rows_where
+from flowscope.report.drawing.marks import Look
+from flowscope.report.drawing.panels import Panel, stacked
+from flowscope.report.drawing.traces import band, compact, curve, depth_axis, level, line, upright
+from flowscope.report.numerals import numeral
+from flowscope.report.rows import above_zero, known, ordered, rows_where
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
 
@@ -44,38 +45,25 @@ def beyond_null(rows: pd.DataFrame) -> list[bool]:
 def gap_figure(source: Source) -> Picture:
     """Log ratio of trailing to leading modes by layer, all couplings in one frame."""
     frame = source.table("internal_gap", "g", "layer", "log_gap")
-    traces = [_gap_line(rows_by(rows_of(frame, one), "layer"), one)
+    traces = [_gap_line(ordered(rows_of(frame, one), "layer"), one)
               for one in series_of(source, "internal_gap")]  # fmt: skip
-    x = theme.axis("layer", showgrid=False, range=extent(column(frame, "layer")))
-    y = theme.axis("gap: log (trailing / leading)")
+    x, y = depth_axis(column(frame, "layer")), theme.axis("gap: log (trailing / leading)")
     return {"data": compact(traces), "layout": theme.layout(x, y, 360, shapes=[level(0.0)])}
 
 
 def _gap_line(rows: pd.DataFrame, one: Series) -> Picture:
-    layers, values = column(rows, "layer"), column(rows, "log_gap")
-    outside = beyond_null(rows)
-    marks = [one.symbol if out else f"{one.symbol}-open" for out in outside]
+    joint = [f" (over all layers {numeral(p)})" if math.isfinite(p) else ""
+             for p in column(rows, "p_all")]  # fmt: skip
+    said = (
+        f"{one.label}, layer {{layer:6}}, step {{step:6}}",
+        "log ratio {log_gap} {low..high}",
+        "exchange null {null_low..null_high}, p = {p}{joint!s}",
+        "G_int as published {naive}",
+    )
+    marks = [one.symbol if out else f"{one.symbol}-open" for out in beyond_null(rows)]
     marker = {"size": 8, "color": one.colour, "symbol": marks}
-    style = (one.label, one.colour, "solid")
-    return curve(layers, values, style, _gap_notes(rows, one), mode="lines+markers", marker=marker)
-
-
-def _gap_notes(rows: pd.DataFrame, one: Series) -> list[str]:
-    names = ("layer", "log_gap", "low", "high", "null_low", "null_high", "p", "naive", "step",
-             "p_all")  # fmt: skip
-    notes = []
-    for layer, v, low, high, a, b, p, naive, step, joint in zip(
-        *(column(rows, name) for name in names), strict=True
-    ):
-        lines = [
-            f"{one.label}, layer {numeral(layer, 6)}, step {numeral(step, 6)}",
-            f"log ratio {numeral(v)} {bounds(low, high)}".strip(),
-            f"exchange null {bounds(a, b) or 'not given'}, p = {numeral(p)}",
-            f"G_int as published {numeral(naive)}",
-        ]
-        lines[2] += f" (over all layers {numeral(joint)})" if math.isfinite(joint) else ""
-        notes.append(hover(lines))
-    return notes
+    look = Look(one.label, one.colour, symbol=one.symbol)
+    return line("layer", rows.assign(joint=joint), ("log_gap",), look, *said, marker=marker)[0]
 
 
 def gap_range(frame: pd.DataFrame) -> list[float]:
@@ -93,21 +81,21 @@ def gap_range(frame: pd.DataFrame) -> list[float]:
 def gap_panel(source: Source, one: Series) -> Picture:
     """Gap of one coupling with its interval, the exchange null and the naive ratio."""
     frame = source.table("internal_gap", "g", "layer", "log_gap")
-    rows = rows_by(rows_of(frame, one), "layer")
+    rows = ordered(rows_of(frame, one), "layer")
     if rows.empty:
         raise Missing(f"the table “internal_gap” has no rows at {one.label}")
     layers = column(rows, "layer")
-    null = band(layers, column(rows, "null_low"), column(rows, "null_high"), _NULL)
+    faint = Look("naive", theme.faded(theme.INK, 0.4), "dot")
     logs = [math.log(v) if 0 < v < math.inf else math.nan for v in column(rows, "naive")]
-    faint = curve(layers, logs, ("naive", theme.faded(theme.INK, 0.4), "dot"), [],
-                  hoverinfo="skip")  # fmt: skip
-    faint["line"]["width"] = 1.3
-    shade = band(layers, column(rows, "low"), column(rows, "high"), one.colour)
-    x = theme.axis("layer", showgrid=False, range=extent(column(frame, "layer")), nticks=8)
+    traces = [
+        *band(layers, column(rows, "null_low"), column(rows, "null_high"), _NULL),
+        curve(layers, logs, faint, line={"color": faint.colour, "width": 1.3, "dash": "dot"}),
+        *band(layers, column(rows, "low"), column(rows, "high"), one.colour),
+        _gap_line(rows, one),
+    ]
+    x = depth_axis(column(frame, "layer"), nticks=8)
     y = theme.axis("log ratio", range=gap_range(frame), nticks=6)
-    layout = theme.layout(x, y, 260, shapes=[level(0.0)])
-    traces = [*null, faint, *shade, _gap_line(rows, one)]
-    return {"data": compact(traces), "layout": layout}
+    return {"data": compact(traces), "layout": theme.layout(x, y, 260, shapes=[level(0.0)])}
 
 
 def energy_layers(source: Source) -> list[float]:
@@ -134,38 +122,32 @@ def energy_figure(source: Source, layer: float) -> Picture:
     """Energies of both bands and the size of the difference over the steps, logarithmic axes."""
     frame = source.table("energies", "g", "layer", "step", "lead", "trail")
     stride = math.ceil(3 * len(frame) / _MOST)
-    own = rows_where(frame, "layer", layer)
-    traces: list[Picture] = []
-    every = series_of(source, "energies")
+    own, every = rows_where(frame, "layer", layer), series_of(source, "energies")
+    energies, sizes = [], []
     for one in every:
-        rows = rows_by(rows_of(own, one), "step").iloc[::stride]
-        steps = column(rows, "step")
+        rows = ordered(rows_of(own, one), "step").iloc[::stride]
         for name, (title, dash) in BANDS.items():
-            traces.append(_timeline(steps, column(rows, name), one, dash, f"{one.label}, {title}"))
-        sizes = column(rows, "difference")
-        traces.append(_timeline(steps, sizes, one, "solid", f"{one.label}, difference", "y2"))
-    y = _log_axis("energy of the band (start = 1)", traces, "y") | {"domain": [0.4, 1]}
-    below = _log_axis("difference", traces, "y2") | {"domain": [0, 0.31]}
-    x = theme.axis("reverse step (0: noise)", anchor="y2", showgrid=False)
-    read = [line for one in every for line in _read_at(source, one)]
-    return {"data": compact(traces), "layout": theme.layout(x, y, 500, yaxis2=below, shapes=read)}
+            energies.append(_timeline(rows, name, one, dash, f"{one.label}, {title}"))
+        sizes.append(_timeline(rows, "difference", one, "solid", f"{one.label}, difference"))
+    panels = [
+        Panel(title=title, traces=traces, share=share,
+              axis=log_axis(title, [v for trace in traces for v in trace["y"]]))
+        for title, traces, share in (("energy of the band (start = 1)", energies, 1.0),
+                                     ("difference", sizes, 0.52))
+    ]  # fmt: skip
+    x = theme.axis("reverse step (0: noise)", showgrid=False)
+    read = [mark for one in every for mark in _read_at(source, one)]
+    return stacked(panels, x, 287, gap=0.09, shapes=read)
 
 
-def _log_axis(title: str, traces: Sequence[Picture], name: str) -> Picture:
-    return log_axis(title, [v for trace in traces if trace["yaxis"] == name for v in trace["y"]])
-
-
-def _timeline(
-    steps: list[float], values: list[float], one: Series, dash: str, name: str, axis: str = "y"
-) -> Picture:
+def _timeline(rows: pd.DataFrame, name: str, one: Series, dash: str, label: str) -> Picture:
     return {
         "type": "scatter",
         "mode": "lines",
-        **_places(steps),
-        "y": [v if 0 < v < math.inf else math.nan for v in values],
-        "yaxis": axis,
+        **_places(column(rows, "step")),
+        "y": [above_zero(value) for value in column(rows, name)],
         "line": {"color": one.colour, "width": 1.8, "dash": dash},
-        "hovertemplate": f"{name}<br>step %{{x}}: %{{y:.3g}}<extra></extra>",
+        "hovertemplate": f"{label}<br>step %{{x}}: %{{y:.3g}}<extra></extra>",
     }
 
 
@@ -178,6 +160,5 @@ def _places(steps: list[float]) -> Picture:
 def _read_at(source: Source, one: Series) -> list[Picture]:
     """Step at which the internal gap of this coupling was read."""
     frame = source.rows("internal_gap", "g", "step")
-    steps = {step for step in column(rows_of(frame, one), "step") if math.isfinite(step)}
-    line = {"color": one.colour, "width": 1, "dash": "dot"}
-    return [upright(step) | {"line": line} for step in sorted(steps)]
+    steps = sorted(set(known(column(rows_of(frame, one), "step"))))
+    return [upright(step, line={"color": one.colour, "width": 1, "dash": "dot"}) for step in steps]

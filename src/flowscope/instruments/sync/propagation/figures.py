@@ -4,19 +4,19 @@ import math
 
 import pandas as pd
 
-from flowscope.instruments.sync.series import BANDS, Series, rows_by, rows_of, series_of
+from flowscope.instruments.sync.series import BANDS, Series, rows_of, series_of
 from flowscope.records import Missing
 from flowscope.report import theme
-from flowscope.report.drawing.marks import Drawn, Entry
-from flowscope.report.drawing.panels import beside
-from flowscope.report.drawing.traces import compact, curve, extent, level
-from flowscope.report.escaping import hover
+from flowscope.report.drawing.marks import Drawn, Entry, Look
+from flowscope.report.drawing.notes import notes
+from flowscope.report.drawing.panels import Panel, beside, stacked
+from flowscope.report.drawing.traces import compact, curve, depth_axis, level, line, points
 from flowscope.report.figure_html import Caption, figure, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import count, numeral
 from flowscope.report.parts.captions import counted
 from flowscope.report.parts.choosing import choice_data, choice_list
-from flowscope.report.rows import rows_where
+from flowscope.report.rows import ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -35,12 +35,12 @@ __all__ = [
 
 
 CHANNELS = {
-    "direct": ("direct − 1", "#5a6773", "circle"),
-    "routing": ("routing", theme.BLUE, "square"),
-    "query": ("query", theme.VERMILION, "diamond"),
-    "key": ("key", theme.GREEN, "triangle-up"),
+    "direct": Look("direct − 1", "#5a6773", symbol="circle"),
+    "routing": Look("routing", theme.BLUE, symbol="square"),
+    "query": Look("query", theme.VERMILION, symbol="diamond"),
+    "key": Look("key", theme.GREEN, symbol="triangle-up"),
 }
-"""Channels of a modal gain: name, colour, marker; the direct one is drawn without the identity."""
+"""Channels of a modal gain; the direct one is drawn without the identity."""
 
 
 _MOST_CHOICES = 14
@@ -61,51 +61,37 @@ def propagation_choices(source: Source) -> list[tuple[Series, float]]:
     return [choice for own in kept for choice in own]
 
 
+_SAID = (
+    "gain {gain} = direct {direct} + routing {routing} + query {query} + key {key}",
+    "largest eigenvalue, real part {eigenvalue}",
+)
+
+
 def propagation_figure(source: Source, one: Series, step: float) -> Picture:
     """Gains of both bands by depth, and below the channels that make them up."""
     frame = source.table("propagation", "g", "layer", "band", "gain")
     own = rows_where(rows_of(frame, one), "step", step)
-    traces: list[Picture] = []
+    gains: list[Picture] = []
+    parts = []
     for k, (name, (title, dash)) in enumerate(BANDS.items()):
-        rows = rows_by(rows_where(own, "band", name), "layer")
-        layers = column(rows, "layer")
+        rows = ordered(rows_where(own, "band", name), "layer")
         symbol = "circle" if name == "lead" else "circle-open"
-        look = {"size": 8, "color": one.colour, "symbol": symbol}
-        style = (title, one.colour, dash)
-        traces.append(curve(layers, column(rows, "gain"), style, _gain_notes(rows, title),
-                            mode="lines+markers", marker=look))  # fmt: skip
-        for part, (label, colour, mark) in CHANNELS.items():
-            less = 1.0 if part == "direct" else 0.0
-            values = [v - less for v in column(rows, part)]
-            small = {"size": 6, "color": colour, "symbol": mark}
-            traces.append(curve(layers, values, (part, colour, "solid"), [], mode="lines+markers",
-                                marker=small, yaxis=f"y{k + 2}"))  # fmt: skip
-            traces[-1] |= {"hoverinfo": "x+y+name", "name": f"{label}, {title}"}
-    x = theme.axis("layer", anchor="y3", showgrid=False, range=extent(column(frame, "layer")))
-    y = theme.axis("gain", domain=[0.66, 1], nticks=6)
-    rest = {
-        "yaxis2": theme.axis("parts, leading", domain=[0.33, 0.61], nticks=5),
-        "yaxis3": theme.axis("parts, trailing", domain=[0, 0.28], nticks=5, matches="y2"),
-    }
-    shapes = [level(1.0, yref="y"), level(0.0, yref="y2"), level(0.0, yref="y3")]
-    return {"data": compact(traces), "layout": theme.layout(x, y, 560, **rest, shapes=shapes)}
-
-
-def _gain_notes(rows: pd.DataFrame, name: str) -> list[str]:
-    parts = ("layer", "gain", "direct", "routing", "query", "key", "eigenvalue")
-    return [
-        hover(
-            [
-                f"{name}, layer {numeral(layer, 6)}",
-                f"gain {numeral(gain)} = direct {numeral(direct)} + routing {numeral(routing)} "
-                f"+ query {numeral(query)} + key {numeral(key)}",
-                f"largest eigenvalue, real part {numeral(top)}",
-            ]
-        )
-        for layer, gain, direct, routing, query, key, top in zip(
-            *(column(rows, part) for part in parts), strict=True
-        )
-    ]
+        look = Look(title, one.colour, dash, symbol)
+        gains += line("layer", rows, ("gain",), look, f"{title}, layer {{layer:6}}", *_SAID,
+                      marker={"size": 8, "color": one.colour, "symbol": symbol})  # fmt: skip
+        rest = rows.assign(direct=[v - 1 for v in column(rows, "direct")])
+        drawn = [
+            trace | {"hoverinfo": "x+y+name", "name": f"{channel.label}, {title}"}
+            for part, channel in CHANNELS.items()
+            for trace in line("layer", rest, (part,), channel)
+        ]
+        same = {"matches": "y2"} if k else {}
+        parts.append(
+            Panel(title=f"parts, {title.split(' ')[0]}", traces=drawn, shapes=[level(0.0)],
+                  share=0.82, axis={"nticks": 5, **same})
+        )  # fmt: skip
+    whole = Panel(title="gain", traces=gains, shapes=[level(1.0)])
+    return stacked([whole, *parts], depth_axis(column(frame, "layer")), 188, gap=0.05)
 
 
 def settled_modes(frame: pd.DataFrame) -> pd.DataFrame:
@@ -118,30 +104,21 @@ def settled_modes(frame: pd.DataFrame) -> pd.DataFrame:
 def mode_figure(source: Source) -> Picture:
     """Step at which each mode commits against the step at which its gain crosses 1."""
     frame = source.table("mode_commitment", "g", "layer", "mode", "predicted", "measured")
-    known = settled_modes(frame)
-    if known.empty:
+    settled = settled_modes(frame)
+    if settled.empty:
         raise Missing("no mode has both a predicted and a measured step")
-    ends = column(known, "predicted") + column(known, "measured")
+    ends = column(settled, "predicted") + column(settled, "measured")
     room = 0.04 * (max(ends) - min(ends) or 1.0)
     limits = [min(ends) - room, max(ends) + room]
     line = {"color": theme.MUTED, "width": 1.2, "dash": "dot"}
-    traces: list[Picture] = [{"type": "scatter", "mode": "lines", "x": limits, "y": limits,
-                              "line": line, "hoverinfo": "skip"}]  # fmt: skip
+    traces = [curve(limits, limits, Look("predicted = measured", theme.MUTED, "dot"), line=line)]
     for one in series_of(source, "mode_commitment"):
-        rows = rows_of(known, one)
-        places = zip(column(rows, "layer"), column(rows, "mode"), strict=True)
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": column(rows, "predicted"),
-                "y": column(rows, "measured"),
-                "customdata": [list(place) for place in places],
-                "marker": {"size": 7, "color": theme.faded(one.colour, 0.75), "symbol": one.symbol},
-                "hovertemplate": f"{one.label}, layer %{{customdata[0]}}, mode %{{customdata[1]}}"
-                "<br>predicted %{x:.3g}, measured %{y:.3g}<extra></extra>",
-            }
-        )
+        rows = rows_of(settled, one)
+        look = Look(one.label, theme.faded(one.colour, 0.75), symbol=one.symbol)
+        said = notes(rows, f"{one.label}, layer {{layer:g}}, mode {{mode:g}}",
+                     "predicted {predicted}, measured {measured}")  # fmt: skip
+        places = column(rows, "predicted"), column(rows, "measured")
+        traces.append(points(*places, look, said, size=7, line={"width": 0}))
     x = theme.axis("predicted step (gain crosses 1)", range=limits)
     y = theme.axis("measured step", range=limits)
     return {"data": compact(traces), "layout": theme.layout(x, y, 420)}
@@ -209,9 +186,6 @@ def mode_caption(source: Source) -> Caption:
     )
 
 
-_CHANNEL_SHAPES = ("disc muted", "square", "diamond", "triangle green")
-
-
 FIGURES: dict[str, Figure] = {
     "sync_propagation": Figure(
         title="How a block multiplies a difference",
@@ -220,7 +194,7 @@ FIGURES: dict[str, Figure] = {
         key=(
             ("rule", "gain of leading modes"),
             ("rule vacuous", "gain of trailing modes"),
-            *zip(_CHANNEL_SHAPES, (title for title, _, _ in CHANNELS.values()), strict=True),
+            *CHANNELS.values(),
         ),
     ),
     "sync_modes": Figure(

@@ -18,10 +18,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError, RecordError, RecordWarning
-from flowscope.records.arrays import arrays_to_bytes, bytes_to_arrays
-from flowscope.records.documents import frozen_json, revived
 from flowscope.records.files import checked_name, is_file, read_file, write_file
 from flowscope.records.frozen import Record, frozen_array
+from flowscope.records.storage.arrays import arrays_to_bytes, bytes_to_arrays
+from flowscope.records.storage.documents import frozen_json, revived
 
 __all__ = ["Shard", "ShardKey", "find_shard", "read_shard", "shard_keys", "write_shard"]
 

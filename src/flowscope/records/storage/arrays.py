@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from flowscope.errors import InvalidInputError, RecordError
-from flowscope.records.documents import SCHEMA, check_schema, damaged, fingerprint, plain
 from flowscope.records.frozen import frozen_array, text
+from flowscope.records.storage.documents import SCHEMA, check_schema, damaged, fingerprint, plain
 
 __all__ = ["array_hash", "arrays_to_bytes", "bytes_to_arrays"]
 

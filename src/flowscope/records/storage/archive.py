@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowscope.records.absence import Unavailable
-from flowscope.records.documents import plain, revived
 from flowscope.records.interval import Interval
 from flowscope.records.measurement import Measurement
+from flowscope.records.storage.documents import plain, revived
 from flowscope.records.verdict import Verdict
 
 __all__ = [

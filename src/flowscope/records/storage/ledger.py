@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.records.absence import Unavailable
-from flowscope.records.archive import (
+from flowscope.records.files import is_file, read_file, remove_file, write_file
+from flowscope.records.measurement import Measurement
+from flowscope.records.storage.archive import (
     document_to_measurement,
     document_to_verdict,
     measurement_to_document,
     verdict_to_document,
 )
-from flowscope.records.arrays import array_hash, arrays_to_bytes, bytes_to_arrays
-from flowscope.records.documents import plain, revived, sealed, unsealed
-from flowscope.records.files import is_file, read_file, remove_file, write_file
-from flowscope.records.measurement import Measurement
+from flowscope.records.storage.arrays import array_hash, arrays_to_bytes, bytes_to_arrays
+from flowscope.records.storage.documents import plain, revived, sealed, unsealed
 from flowscope.records.verdict import Verdict
 
 __all__ = ["read_ledger", "write_ledger"]
