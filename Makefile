@@ -38,6 +38,7 @@ golden: $(READY)
 
 attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.threads
+	$(BIN)/python -m benchmarks.attack.lever_threads
 	$(BIN)/python -m benchmarks.attack.folders
 
 bench: $(READY)
