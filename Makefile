@@ -38,7 +38,9 @@ golden: $(READY)
 
 attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.threads
+	$(BIN)/python -m benchmarks.attack.lever_threads
 	$(BIN)/python -m benchmarks.attack.folders
+	$(BIN)/python -m benchmarks.attack.fuzz
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'

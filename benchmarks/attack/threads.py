@@ -22,7 +22,7 @@ import sys
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ from benchmarks.machine import described
 from flowscope import Tap
 from flowscope.errors import FlowscopeError
 
-__all__ = ["COUNTS", "KINDS", "SUBJECTS", "Trial", "attacked"]
+__all__ = ["COUNTS", "KINDS", "SUBJECTS", "Maker", "Trial", "attacked", "tell"]
 
 RESULT = Path(__file__).parents[1] / "results" / "attack_threads.json"
 COUNTS = ("broken", "miscounts", "wrong_outputs", "raw_errors")
@@ -51,7 +51,8 @@ def _compiled() -> tuple[nn.Module, dict[str, Any]]:
     return model, batch
 
 
-SUBJECTS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
+Maker = Callable[[], tuple[nn.Module, dict[str, Any]]]
+SUBJECTS: dict[str, Maker] = {
     "gpt2": networks.gpt2,
     "gemma2": networks.gemma2,
     "encoder": networks.encoder,
@@ -99,25 +100,26 @@ class Trial:
 
     Parameters
     ----------
-    subject
-        Name of the model, one of `SUBJECTS`.
+    make
+        Makes the model and one batch for it; called twice.
     seed
         Decides inputs and moments.
     """
 
-    def __init__(self, subject: str, seed: int) -> None:
+    def __init__(self, make: Maker, seed: int) -> None:
         self.counts: Counter[str] = Counter()
-        self._model, batch = SUBJECTS[subject]()
+        self._model, batch = make()
         self._random = random.Random(seed)
-        self._inputs = [batch, {name: value.flip(1) for name, value in batch.items()}]
+        flipped = {name: x.flip(1) if x.ndim > 1 else x for name, x in batch.items()}
+        self._inputs = [batch, flipped]
         self._bare = [self._output(inputs) for inputs in self._inputs]
-        twin, _ = SUBJECTS[subject]()  # the trial itself meets a model that was never probed
+        twin, _ = make()  # the trial itself meets a model that was never probed
         self._tapped = [_reference(twin, inputs) for inputs in self._inputs]
         self._before = _state(self._model)
 
-    def run(self, kind: str) -> Counter[str]:
-        """Run one trial of a kind and return its counts."""
-        KINDS[kind](self)
+    def run(self, attack: Callable[[Any], None]) -> Counter[str]:
+        """Make one attack, a method of this class, and return its counts."""
+        attack(self)
         same = _state(self._model) == self._before
         if not same or not all(map(torch.equal, map(self._output, self._inputs), self._bare)):
             self.counts["broken"] += 1
@@ -264,17 +266,21 @@ KINDS: dict[str, Callable[[Trial], None]] = {
 }
 
 
-def attacked(trials: int) -> dict[str, dict[str, int]]:
+def attacked(
+    trials: int,
+    kinds: Mapping[str, Callable[[Any], None]] = KINDS,
+    subjects: Mapping[str, Maker] = SUBJECTS,
+    trial: type[Trial] = Trial,
+) -> dict[str, dict[str, int]]:
     """Counts of every kind after so many trials in all, models taken in turn."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
-    counts = {kind: Counter(trials=0, **dict.fromkeys(COUNTS, 0)) for kind in KINDS}
-    subjects = list(SUBJECTS)
+    counts = {kind: Counter(trials=0, **dict.fromkeys(COUNTS, 0)) for kind in kinds}
+    makers = list(subjects.values())
     try:
         for number in range(trials):
-            kind = list(KINDS)[number % len(KINDS)]
-            subject = subjects[number // len(KINDS) % len(subjects)]
-            outcome = Trial(subject, number).run(kind)
+            kind = list(kinds)[number % len(kinds)]
+            outcome = trial(makers[number // len(kinds) % len(makers)], number).run(kinds[kind])
             counts[kind].update(outcome)
             counts[kind]["trials"] += 1
             counts[kind]["trials_with_a_failure"] += any(outcome[name] for name in COUNTS)
@@ -283,18 +289,22 @@ def attacked(trials: int) -> dict[str, dict[str, int]]:
     return {kind: dict(count) for kind, count in counts.items()}
 
 
+def tell(counts: Mapping[str, Mapping[str, int]], trials: int, out: Path) -> None:
+    """Write the counts, print them, and end with an error where a promise is broken."""
+    figures = {"machine": described(), "trials": trials, "kinds": counts}
+    out.write_text(json.dumps(figures, indent=2) + "\n")
+    for kind, count in counts.items():
+        print(f"{kind:<10}", *(f"{name} {count.get(name, 0)}" for name in ("trials", *COUNTS)))
+    if any(count[name] for count in counts.values() for name in COUNTS):
+        sys.exit("A promise is broken: see the counts above.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
-    counts = attacked(options.trials)
-    figures = {"machine": described(), "trials": options.trials, "kinds": counts}
-    options.out.write_text(json.dumps(figures, indent=2) + "\n")
-    for kind, count in counts.items():
-        print(f"{kind:<10}", *(f"{name} {count.get(name, 0)}" for name in ("trials", *COUNTS)))
-    if any(count[name] for count in counts.values() for name in COUNTS):
-        sys.exit("A promise is broken: see the counts above.")
+    tell(attacked(options.trials), options.trials, options.out)
 
 
 if __name__ == "__main__":

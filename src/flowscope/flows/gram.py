@@ -17,7 +17,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.simplex.probability import as_reals, refuse
+from flowscope.simplex.probability import as_reals, refuse, within_range
 
 __all__ = ["PrincipalAxes", "centred_gram", "principal_axes", "quadratic_variation_gram"]
 
@@ -96,7 +96,7 @@ def quadratic_variation_gram(
             "be the same. Pass the state that the output matrix multiplies."
         )
     found: Tensor = torch.linalg.vecdot(moved @ gram.to(moved), moved)
-    return found
+    return within_range(found, "The quadratic variation", infinite=True)
 
 
 class PrincipalAxes(NamedTuple):
@@ -148,6 +148,8 @@ def principal_axes(
             f"covariance and gram must be of one shape [d, d] and rank at least 1; found "
             f"{tuple(C.shape)}, {tuple(gram.shape)} and {rank}."
         )
+    for x, name in ((C, "covariance"), (gram, "gram")):
+        refuse(~x.isfinite(), x, f"{name} must be finite", "Look for the overflow upstream.")
     values, vectors = torch.linalg.eigh(gram.to(C))
     kept = values > 1e-12 * values[-1]
     root = vectors[:, kept] * values[kept].sqrt()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.simplex.probability import ArrayLike, as_reals
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 
 __all__ = [
     "concentration",
@@ -266,6 +266,8 @@ def line_relative_variation(
         as_reals(x, name).double()
         for x, name in [(first_sq, "first_sq"), (last_sq, "last_sq"), (product, "product")]
     )
+    for x, name in ((first, "first_sq"), (last, "last_sq"), (inner, "product")):
+        refuse(~x.isfinite(), x, f"{name} must be finite", "Look for the overflow upstream.")
     chord = first + last - 2 * inner
     if bool((chord < -_ROUNDING * (first + last)).any()):
         raise InvalidInputError(

@@ -3,9 +3,11 @@
 In joint attention (SD3, Flux) the keys of several streams are laid one after the other; the tap
 names the streams, not their order. The order is found by a trial: the running block is begun again
 with its image stream changed, and the keys that move are image tokens. This is done once for every
-call of the model and set of lengths; the model is left as it was.
+call of the model and set of lengths; the model is left as it was. Calls are followed in the thread
+that entered the lever, and no other thread's pass is seen or changed.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from flowscope.errors import UnsupportedModelError
 from flowscope.levers.selection import place
 from flowscope.tap import Anatomy, AttentionCall, Site, Tap
+from flowscope.tap.dispatch import Watcher, thread_watchers
 from flowscope.tap.kernels import REQUESTS
 from flowscope.tap.trace import arguments_of, mapped, tensors_in
 
@@ -38,7 +41,7 @@ class ImageKeys:
     def __init__(self, model: nn.Module, tap: Tap) -> None:
         self._model, self._tap = model, tap
         self._root: nn.Module = getattr(model, "_orig_mod", model)
-        self._hooked: set[str] = set()
+        self._followed: set[str] = set()
         self._running: _Running | None = None
         self._sizes: set[int] = set()
         self._text, self._length = "", 0
@@ -46,42 +49,47 @@ class ImageKeys:
 
     def follow(self, undo: ExitStack) -> None:
         """Begin, until ``undo`` is closed."""
-        before = self._model.register_forward_pre_hook(self._enter, with_kwargs=True)
-        after = self._model.register_forward_hook(self._leave, always_call=True)
-        self._hooked.clear()
+        self._followed.clear()
         self._found.clear()
         self._undo = undo
-        for undone in (before.remove, after.remove, self._release):
-            undo.callback(undone)
+        # Inside the tap's own watcher, so that the anatomy of a pass is known.
+        undo.callback(thread_watchers().add(self._model, self._pass))
+        undo.callback(self._release)
 
     def _release(self) -> None:
         self._running = None
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._release()
+    def _pass(self, proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._enter(args, kwargs)
+        try:
+            return proceed(*args, **kwargs)
+        finally:
+            self._release()
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = arguments_of(self._root, args, kwargs)
-        tensors = dict(tensors_in(given))
+    def _enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values = arguments_of(self._root, args, kwargs)
+        tensors = dict(tensors_in(values))
         self._sizes = {n for t in tensors.values() for n in t.shape[:2]}
-        self._sizes |= {len(x) for x in given.values() if isinstance(x, (list, tuple))}
+        self._sizes |= {len(x) for x in values.values() if isinstance(x, (list, tuple))}
         texts = {n: t.shape[-2] for n, t in tensors.items() if n.startswith(_TEXT) and t.ndim > 2}
         self._text, self._length = next(iter(texts.items()), ("", 0))
         for chain in self._tap.anatomy.chains:
             for block in chain.blocks:
                 if any("+" in a.site.stream for a in block.attentions):
-                    self._hook(block.path)
+                    self._follow_block(block.path)
 
-    def _hook(self, path: str) -> None:
-        if path in self._hooked:
-            return
-        self._hooked.add(path)
+    def _follow_block(self, path: str) -> None:
+        if path not in self._followed:
+            self._followed.add(path)
+            block = self._root.get_submodule(path)
+            self._undo.callback(thread_watchers().add(block, self._keeper(block)))
 
-        def keep(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._running = (module, args, kwargs)
+    def _keeper(self, block: nn.Module) -> Watcher:
+        def keep(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+            self._running = (block, args, kwargs)
+            return proceed(*args, **kwargs)
 
-        block = self._root.get_submodule(path)
-        self._undo.callback(block.register_forward_pre_hook(keep, with_kwargs=True).remove)
+        return keep
 
     def refuse_folded(self, call: AttentionCall) -> None:
         """Raise when the rows of a call are not the rows that the model was given."""

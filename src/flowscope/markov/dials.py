@@ -33,7 +33,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.markov.bidivergence import Bidivergence
 from flowscope.markov.scores import as_scores, as_share, as_strength
-from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse, within_range
 
 __all__ = ["degree_tilt", "dialled_logits", "operator_square"]
 
@@ -84,6 +84,7 @@ def dialled_logits(
     half = parts.metric.masked_fill(masked, 0.0)  # 0 · ∞ is not a number
     w = W.diagonal(dim1=-2, dim2=-1)[..., :, None]
     z = b * (w - s_m * half - s_e * parts.exact + s_f * parts.flux)
+    within_range(z, "Logits of these scores", infinite=True)
     return z.masked_fill(masked, -torch.inf)
 
 
@@ -134,7 +135,8 @@ def operator_square(
     S = (m @ m.mT - s_b * (n @ n.mT)) / 4
     g = S.diagonal(dim1=-2, dim2=-1)
     tilt = (g[..., :, None] - g[..., None, :]) / 2
-    return as_strength(beta, W) * (S + s_a * (W - W.mT) / 2 + (1 - s_a) * tilt)
+    z = as_strength(beta, W) * (S + s_a * (W - W.mT) / 2 + (1 - s_a) * tilt)
+    return within_range(z, "Logits of these queries and keys", infinite=True)
 
 
 def degree_tilt(
@@ -183,7 +185,9 @@ def degree_tilt(
     share, s_m, b = as_share(alpha, "alpha"), _dial(metric, W, "metric"), as_strength(beta, W)
     masked = W.isneginf()
     half = Bidivergence(scores=W).metric.masked_fill(masked, 0.0)
-    log_K = (-b * s_m * half).masked_fill(masked, -torch.inf)
+    log_K = -b * s_m * half
+    within_range(log_K, "The tilt of these scores", infinite=True)
+    log_K = log_K.masked_fill(masked, -torch.inf)
     if not causal:
         return (-share * torch.logsumexp(log_K, -1))[..., None, :].expand_as(W)
     ahead = torch.ones(W.shape[-2:], dtype=torch.bool, device=W.device).triu(1)

@@ -50,7 +50,7 @@ from flowscope.markov.operators import (
     pair_phases,
 )
 from flowscope.markov.scores import as_scores, as_share, as_strength
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, refuse
 
 __all__ = ["DiffusionMap", "MagneticMap", "diffusion_map", "magnetic_map"]
 
@@ -203,7 +203,7 @@ def diffusion_map(
         dense_limit=dense_limit,
     )
     modes = _modes(scores, beta, wanted)
-    functions = modes.vectors / modes.law.sqrt()[..., None]
+    functions = _functions(modes)
     return DiffusionMap(
         eigenvalues=modes.values,
         coordinates=functions * _powers(modes.values, time)[..., None, :],
@@ -267,7 +267,7 @@ def magnetic_map(
     modes = _modes(scores, beta, wanted)
     return MagneticMap(
         eigenvalues=1.0 - modes.values,
-        vectors=modes.vectors / modes.law.sqrt()[..., None],
+        vectors=_functions(modes),
         stationary=modes.law,
         residual=modes.residual,
         charge=as_charge(charge),
@@ -357,6 +357,17 @@ def _tiled_modes(scores: FactoredScores | DenseScores, beta: float, wanted: _Wan
         residual=pairs.residuals.amax(),
         least=torch.tensor(pairs.least, dtype=scores.dtype, device=scores.device),
     )
+
+
+def _functions(modes: _Modes) -> Tensor:
+    """Eigenvectors over the root of the law: functions of unit length in L²(π)."""
+    refuse(
+        ~(modes.law > 0),
+        modes.law,
+        "every token must have weight in the stationary law",
+        "The scores span more than the exponentials of their dtype hold: divide them, or lower β.",
+    )
+    return modes.vectors / modes.law.sqrt()[..., None]
 
 
 def _turned(vectors: Tensor) -> Tensor:

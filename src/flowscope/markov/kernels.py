@@ -80,7 +80,7 @@ def attention_kernel(
     W = _as_one_sided(scores)
     b = as_strength(beta, W)
     if direction == "forward":
-        return torch.softmax(b * W, -1)
+        return torch.softmax(_strengthened(W, b), -1)
     if direction != "backward":
         raise InvalidInputError(
             f"direction must be 'forward' or 'backward'; got {direction!r}. Forward is attention."
@@ -92,7 +92,22 @@ def attention_kernel(
         )
     w = W.diagonal(dim1=-2, dim2=-1)
     refuse(w.isneginf(), w, "the diagonal of scores must not be masked", "d← is made of W_jj.")
-    return torch.softmax(b * (W.mT - w[..., None, :]), -1)
+    apart = W.mT - w[..., None, :]
+    refuse(
+        apart.isposinf(),
+        apart,
+        f"scores must lie within the range of {W.dtype} and so must their differences",
+        "Divide them by a constant, or pass float64.",
+    )
+    return torch.softmax(_strengthened(apart, b), -1)
+
+
+def _strengthened(z: Float[Tensor, "*batch N M"], b: Tensor) -> Float[Tensor, "*batch N M"]:
+    """βz up to a constant in each row, the largest entry never beyond the range of the dtype."""
+    strong = b * z
+    if bool((strong.isfinite() | z.isneginf()).all()):
+        return strong
+    return b * (z - z.amax(-1, keepdim=True))
 
 
 def diffusion_kernel(
@@ -267,6 +282,8 @@ def time_reversal(
     """
     P = as_kernel(kernel)
     pi = as_law(law, P)
+    P = P.to(torch.promote_types(P.dtype, pi.dtype))
+    pi = pi.to(P.dtype)
     refuse(pi <= 0, pi, "law gives no mass to token", "Reverse a damped kernel, or leave it out.")
     moved = (pi[..., None, :] @ P)[..., 0, :]
     off = (moved - pi).abs().sum(-1) / 2

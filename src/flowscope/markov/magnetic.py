@@ -29,7 +29,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.markov.operators import as_charge, pair_phases, refuse_loners
 from flowscope.markov.scores import as_scores, as_strength
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, refuse
 
 __all__ = ["holonomy", "log_kernel", "magnetic_laplacian"]
 
@@ -100,6 +100,7 @@ def log_kernel(
     W = as_scores(scores)
     w = W.diagonal(dim1=-2, dim2=-1)
     E = (W + W.mT - (w[..., None] + w[..., None, :])) * as_strength(beta, W)
+    refuse(E.isposinf(), E, f"−βD must be within the range of {E.dtype}", "Lower β or the scores.")
     # Rounding of the four terms is not zero, and D_ii is.
     E.diagonal(dim1=-2, dim2=-1).fill_(0.0 if loops else -torch.inf)
     return E, refuse_loners(E.logsumexp(-1))

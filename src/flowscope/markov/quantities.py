@@ -27,6 +27,7 @@ from flowscope.markov.kernels import damped_kernel
 from flowscope.markov.krylov import KrylovSpace
 from flowscope.markov.relaxation import spectral_gap
 from flowscope.markov.stationary import stationary_distribution
+from flowscope.simplex.probability import within_range
 
 __all__ = [
     "QUANTITIES",
@@ -52,6 +53,7 @@ QUANTITIES = (
 _SMALL = 39  # tokens up to which elimination is as fast
 _DIMENSIONS = (20, 40, 80)  # of Krylov spaces that are tried before elimination
 _LAW_ERROR = 1e-4  # in total variation
+_SQUARED = (1e-15, 1e15)  # scores whose squares and sums of them stay in single precision
 _GAP_ERROR = 2e-3  # backward error of the second eigenvalue; its own is mostly 50 times less
 
 Logits = Float[Tensor, "*batch n n"]
@@ -99,6 +101,8 @@ def chain_quantities(logits: Logits, damping: float = 0.0) -> Values:
         "effective_keys": keys,
         "top_token": law.amax(-1),
     }
+    for name in ("entropy_production", "effective_keys"):
+        within_range(values[name], f"The {name.replace('_', ' ')} of these logits")
     return {name: value.reshape(logits.shape[:-2]) for name, value in values.items()}
 
 
@@ -130,7 +134,9 @@ def chain_production(logits: Logits, damping: float = 0.0) -> Float[Tensor, "*ba
         law, _ = _law_and_gap(P)
     else:
         law = stationary_distribution(P)
-    return _production(z, P, law, short=whole and not damping).reshape(logits.shape[:-2])
+    production = _production(z, P, law, short=whole and not damping)
+    within_range(production, "The entropy production of these logits")
+    return production.reshape(logits.shape[:-2])
 
 
 def _production(z: Tensor, P: Tensor, law: Tensor, *, short: bool) -> Float[Tensor, "b"]:
@@ -191,9 +197,11 @@ def quasi_quantities(logits: Logits) -> Values:
     """
     P = torch.softmax(logits, -1)
     found = quasi_stationary(P)
+    keys = _effective_keys(P, logits.masked_fill(P == 0, 0.0), logits)
+    within_range(keys, "The effective keys of these logits")
     return {
         "displacement": displacement(P),
-        "effective_keys": _effective_keys(P, logits.masked_fill(P == 0, 0.0), logits),
+        "effective_keys": keys,
         "top_token": found.law.amax(-1),
         "survival": found.survival,
     }
@@ -220,6 +228,7 @@ def sector_quantities(scores: Logits) -> Values:
     1.0
     """
     n = scores.shape[-1]
+    scores = _within_range(scores)
     turned, w = scores.mT.contiguous(), scores.diagonal(dim1=-2, dim2=-1)
     unit = torch.finfo(scores.dtype).eps * scores.abs().amax((-2, -1))
     twice_s = scores + turned
@@ -242,6 +251,18 @@ def sector_quantities(scores: Logits) -> Values:
         "exact_share": torch.where(still, 1.0, gradient / size_x.clamp_min(noise**2)),
         "negative_share": below.double() / (n * (n - 1)),
     }
+
+
+def _within_range(scores: Logits) -> Logits:
+    """The same scores, divided by their largest where their squares would leave the dtype."""
+    largest = scores.abs().amax((-2, -1), keepdim=True)
+    within_range(largest, "The sectors of these scores", infinite=True)
+    moderate = (largest == 0) | ((largest > _SQUARED[0]) & (largest < _SQUARED[1]))
+    if bool(moderate.all()):
+        return scores
+    # twice, as the inverse of a subnormal number is beyond the range
+    root = torch.where(moderate, 1.0, largest.double().sqrt()).to(scores.dtype)
+    return scores / root / root
 
 
 def _square_sum(x: Logits) -> Float[Tensor, "*batch"]:

@@ -33,6 +33,13 @@ def as_scores(scores: Tensor | ArrayLike, name: str = "scores") -> Float[Tensor,
     refuse(W.isnan(), W, f"{name} must not be NaN", "Look for the overflow upstream.")
     refuse(W.isposinf(), W, f"{name} must be below +∞", "Look for the overflow upstream.")
     masked = W.isneginf()
+    largest = torch.finfo(W.dtype).max / 8
+    refuse(
+        (W.abs() > largest) & ~masked,
+        W,
+        f"{name} must lie within ±{largest:.2g}, so that sums of four stay in {W.dtype}",
+        "Divide them by a constant, or pass float64.",
+    )
     if not bool(masked.any()):
         return W
     whole = masked.all(-1)

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse, within_range
 
 __all__ = ["effective_keys", "keys_permuted", "matching_scale"]
 
@@ -35,17 +36,16 @@ def effective_keys(logits: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch
     >>> effective_keys(torch.zeros(4, 4))
     tensor(4.)
     """
-    return _keys_and_slope(logits)[0]
+    return within_range(_keys_and_slope(logits)[0], "The effective keys of these logits")
 
 
 def _keys_and_slope(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Effective keys, and the derivative of their logarithm by the logarithm of a scale."""
     P = torch.softmax(logits, -1)
-    seen = logits.masked_fill(logits.isneginf(), 0.0)
-    seen = seen - seen.mean(-1, keepdim=True)  # squares of large logits would drown the variance
+    # From the peak, so that no large number is taken from another; where P is 0, nothing is seen.
+    seen = (logits - logits.amax(-1, keepdim=True)).masked_fill(P == 0, 0.0)
     # log Σ e^z = max z − log max P: the sum was taken by the softmax already
-    place = P.argmax(-1, keepdim=True)
-    total = seen.gather(-1, place) - P.gather(-1, place).log()
+    total = -P.amax(-1, keepdim=True).log()
     mean = (P * seen).sum(-1, keepdim=True)
     keys = (total - mean)[..., 0].exp()
     variance = (P * (seen - mean).square()).sum(-1)
@@ -155,6 +155,7 @@ def keys_permuted(
             f"order must be a permutation of {n} tokens; got {order.tolist()!r}. "
             "Give each token's number once."
         )
+    refuse(logits.isnan(), logits, "logits must not be NaN", "Look for the overflow upstream.")
     place = torch.arange(n, device=order.device)
     source = order.expand(n, n).clone()
     inverse = order.argsort()

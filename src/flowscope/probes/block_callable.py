@@ -28,6 +28,7 @@ from flowscope.probes.tap_loop import model_anatomy
 from flowscope.records import Unavailable
 from flowscope.replica import ReplicaBlock, row_softmax
 from flowscope.tap import Anatomy, Block, Chain
+from flowscope.tap.dispatch import eager_code, thread_watchers
 from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
 from flowscope.tap.trace import arguments_of, mapped, outputs_in, tensors_in
 
@@ -255,27 +256,27 @@ def _visited(
     """The block's call in a pass of the model; ``earlier`` calls of the same module go before."""
     root: nn.Module = getattr(model, "_orig_mod", model)
     module, stream = root.get_submodule(block.path), chain.streams[0]
-    given: list[tuple[tuple[Any, ...], dict[str, Any], Tensor]] = []
+    visits: list[tuple[tuple[Any, ...], dict[str, Any], Tensor]] = []
     answers: list[Tensor] = []
 
-    def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def watch(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         copies: dict[int, Tensor] = {}
 
-        def own(tensor: Tensor) -> Tensor:
+        def copy(tensor: Tensor) -> Tensor:
             return copies.setdefault(id(tensor), tensor.detach().clone())
 
-        kept, named = mapped(args, Tensor, own), mapped(kwargs, Tensor, own)
-        hidden = dict(tensors_in(arguments_of(module, kept, named)))[stream]
-        given.append((kept, named, hidden))
-
-    def after(module: nn.Module, args: Any, output: Any) -> None:
+        positional, named = mapped(args, Tensor, copy), mapped(kwargs, Tensor, copy)
+        hidden = dict(tensors_in(arguments_of(module, positional, named)))[stream]
+        visits.append((positional, named, hidden))
+        output = proceed(*args, **kwargs)
         answers.append(outputs_in(output)[block.places[stream]].detach().clone())
+        return output
 
-    with ExitStack() as hooks, torch.no_grad():
-        hooks.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
-        hooks.callback(module.register_forward_hook(after).remove)
+    # In this thread alone: another thread's pass through the model is none of ours.
+    with ExitStack() as undo, torch.no_grad(), eager_code():
+        undo.callback(thread_watchers().add(module, watch))
         model(**inputs)
-    args, kwargs, H0 = given[earlier]
+    args, kwargs, H0 = visits[earlier]
     _refuse_what_cannot_be_rerun(block, args, kwargs, H0)
     return _Visit(
         module=module,

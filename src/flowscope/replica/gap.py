@@ -140,7 +140,13 @@ def naive_gap(gram: Gram, lead: int, trail: int) -> float:
     _refuse_few(len(G) // 2, lead, trail, found.count, "pairs")
     _refuse_merged(G)
     kept = found.energies[found.present]
-    return float(kept[-trail:].mean() / kept[:lead].mean())
+    leading = float(kept[:lead].mean())
+    if not leading > 0:
+        raise InvalidInputError(
+            f"the leading modes must have energy now to be compared with; found {leading:.3g}. "
+            "Take another step, or more leading modes."
+        )
+    return float(kept[-trail:].mean() / leading)
 
 
 def split_half_gap(

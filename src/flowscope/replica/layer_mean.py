@@ -95,6 +95,11 @@ def mean_gap(
             "a mean gap needs the latents and at least one layer in observed, draws and left_out; "
             f"got {T.shape}, {null.shape} and {without.shape}."
         )
+    if not all(np.isfinite(x).all() for x in (T, null, without)):
+        raise InvalidInputError(
+            "observed, draws and left_out must be finite; found NaN or infinity. Leave a layer "
+            "that has no gap out."
+        )
     middle = np.median(null, axis=1)
     value = float(_beyond(T - middle))
     drawn = _beyond(null - middle[:, None])
@@ -155,6 +160,10 @@ def smallest_detectable_gap(
         raise InvalidInputError(
             f"level and power must lie in (0, 1) and draws be a row of at least two; found "
             f"{level}, {power} and shape {found.shape}."
+        )
+    if not np.isfinite(found).all():
+        raise InvalidInputError(
+            "draws must be finite; found NaN or infinity. Leave such draws out."
         )
     q = np.quantile(found, [level / 2, 1 - level / 2, 1 - power, power])
     return float(max(q[1] - q[2], q[3] - q[0]))

@@ -30,6 +30,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse, within_range
 
 __all__ = [
     "PatternBound",
@@ -120,7 +121,7 @@ def routing_residuals(
     return RoutingResiduals(
         row_sums=_share(dA.sum(-1).abs().amax(-1), size),
         constants=(A.sum(-1) / n - 1 / n).abs().amax(-1) * n,
-        values=_share(_norm(gap), size * _norm(V)),
+        values=_share(_held(_norm(gap)), size * _norm(V)),
     )
 
 
@@ -184,9 +185,9 @@ def pattern_bound(
     narrowest = width.amin(-1)
     factor = 2 * (A.shape[-1] / narrowest).sqrt() * dS.abs().amax((-2, -1))
     return PatternBound(
-        measured=_norm(kernel_derivative(A, dS) @ _rough(V)),
-        rowwise=(osc.square() / width).sum(-1).sqrt() * rough,
-        bound=factor * rough,
+        measured=_held(_norm(kernel_derivative(A, dS) @ _rough(V))),
+        rowwise=_held((osc.double().square() / width).sum(-1).sqrt().to(osc.dtype) * rough),
+        bound=_held(factor * rough),
         effective_width=narrowest,
     )
 
@@ -255,9 +256,7 @@ def ratio_bound(
     kept = A - A.mean(-1, keepdim=True)
     transmission = torch.linalg.matrix_norm(kept, 2)
     left = _norm(dV - _rough(dV)) - transmission * _norm(_rough(dV))
-    bound = torch.where(
-        left > 0, found.bound / left.clamp_min(torch.finfo(A.dtype).tiny), torch.inf
-    )
+    bound = torch.where(left > 0, found.bound / left.where(left > 0, 1.0), torch.inf)
     return RatioBound(
         measured=_share(found.measured, _norm(A @ dV)), bound=bound, transmission=transmission
     )
@@ -268,8 +267,13 @@ def _rough(V: Float[Tensor, "*batch N d"]) -> Float[Tensor, "*batch N d"]:
     return V - V.mean(-2, keepdim=True)
 
 
+def _held(x: Tensor) -> Tensor:
+    return within_range(x, "The change of attention", infinite=True)
+
+
 def _norm(x: Float[Tensor, "*batch N d"]) -> Float[Tensor, "*batch"]:
-    size: Tensor = torch.linalg.matrix_norm(x)
+    # Squares of single precision leave its range before their root does.
+    size: Tensor = torch.linalg.matrix_norm(x, dtype=torch.float64).to(x.dtype)
     return size
 
 
@@ -288,5 +292,7 @@ def _widened(A: Tensor, dS: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         raise InvalidInputError(
             f"values must have one row for each of the {A.shape[-1]} tokens; got {tuple(V.shape)}."
         )
+    for x, name in ((A, "kernel"), (dS, "change of logits"), (V, "values")):
+        refuse(~x.isfinite(), x, f"{name} must be finite", "Look for the overflow upstream.")
     wide = torch.promote_types(A.dtype, torch.float32)
     return A.to(wide), dS.to(wide), V.to(wide)

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, interpolate
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import within_range
 
 __all__ = ["CoarseFine", "agreement", "coarse_fine", "independent_baseline"]
 
@@ -65,7 +66,8 @@ def coarse_fine(
     CoarseFine(low=tensor([1.]), high=tensor([0.]))
     """
     _check(images_a, images_b, size)
-    return CoarseFine(*(part.square().sum((1, 2, 3)) for part in _parts(images_a, images_b, size)))
+    sizes = (part.square().sum((1, 2, 3)) for part in _parts(images_a, images_b, size))
+    return CoarseFine(*(within_range(size, "The distance of images") for size in sizes))
 
 
 def independent_baseline(
@@ -114,7 +116,10 @@ def independent_baseline(
         every = n * (own.square().sum() + other.square().sum())
         every = every - 2 * (own.sum(0) * other.sum(0)).sum()
         found.append((every - (own - other).square().sum()) / (n * (n - 1)))
-    return CoarseFine(*found)
+    names = CoarseFine._fields
+    return CoarseFine(
+        *(within_range(x, f"The {n} baseline") for n, x in zip(names, found, strict=True))
+    )
 
 
 def agreement(distance: CoarseFine, baseline: CoarseFine) -> CoarseFine:
@@ -145,7 +150,8 @@ def agreement(distance: CoarseFine, baseline: CoarseFine) -> CoarseFine:
                 f"the {name} baseline must be positive; found {float(mean):.3g}. Independent "
                 "images must differ at both scales: take other images or another size."
             )
-    return CoarseFine(*(1 - d / mean for d, mean in zip(distance, means, strict=True)))
+    shares = (1 - d / mean for d, mean in zip(distance, means, strict=True))
+    return CoarseFine(*(within_range(share, "The agreement") for share in shares))
 
 
 def _parts(x: Tensor, y: Tensor, size: int) -> tuple[Tensor, Tensor]:

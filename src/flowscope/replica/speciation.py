@@ -142,6 +142,8 @@ def mixture_step(
     """
     _refuse_numbers(gamma, m2, c, eta)
     x, m = np.asarray(a, dtype=np.float64), math.sqrt(m2)
+    if not np.isfinite(x).all():
+        raise InvalidInputError("a must be finite; found NaN or infinity. Look for the overflow.")
     return np.asarray(eta * x + gamma * (-x / c + (m / c) * np.tanh(m * x / c)))
 
 

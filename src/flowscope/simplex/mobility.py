@@ -23,6 +23,7 @@ from flowscope.simplex.probability import (
     as_vectors,
     refuse,
     split_peak,
+    within_range,
 )
 
 __all__ = ["apply_mobility", "effective_mobility", "mobility_frobenius", "mobility_trace"]
@@ -56,7 +57,8 @@ def apply_mobility(
     tensor([ 0.2500, -0.1250, -0.1250], dtype=torch.float64)
     """
     x = as_probabilities(p, "p")
-    return _product(*aligned(x, as_vectors(v, "v", x.device), ("p", "v")))
+    product = _product(*aligned(x, as_vectors(v, "v", x.device), ("p", "v")))
+    return within_range(product, "The product with the mobility", infinite=True)
 
 
 def _product(p: Tensor, v: Tensor) -> Tensor:
@@ -174,7 +176,7 @@ def effective_mobility(
         y, u = aligned(x, as_vectors(v, "v", x.device), ("p", "v"))
         hidden = _product(y, u) @ W.to(y.dtype).mT
         hidden = hidden @ a.to(y.dtype) if a.ndim == 2 else hidden * a.to(y.dtype)
-        return _product(y, hidden @ W.to(y.dtype))
+        return within_range(_product(y, hidden @ W.to(y.dtype)), "The product", infinite=True)
 
     return operator
 

@@ -41,6 +41,7 @@ __all__ = [
     "check_rows",
     "refuse",
     "split_peak",
+    "within_range",
 ]
 
 ArrayLike: TypeAlias = npt.NDArray[Any] | Sequence[Any]
@@ -86,6 +87,24 @@ def refuse(
     place = tuple(bad.nonzero()[0].tolist())
     at = f" at {place}" if place else ""
     raise InvalidInputError(f"{expected}; found {x[place].item():.6g}{at}. {todo}")
+
+
+def within_range(x: Tensor, what: str, *, infinite: bool = False) -> Tensor:
+    """A result of finite numbers; raise where it is NaN, or infinite without being a limit.
+
+    A square, a product or a difference on the way has left the range of the dtype then.
+    """
+    bad = ~x.isfinite() if infinite else x.isnan()
+    if bool(bad.any()):
+        place = tuple(bad.nonzero()[0].tolist())
+        largest = torch.finfo(x.dtype).max
+        raise InvalidInputError(
+            f"{what} cannot be computed in {str(x.dtype).removeprefix('torch.')}, which holds "
+            f"numbers up to {largest:.2g}: an intermediate result is beyond it, or the input is "
+            f"not a number{f' (at {place})' if place else ''}. Divide the input by a constant, or "
+            "pass float64."
+        )
+    return x
 
 
 def check_outcomes(x: Tensor, name: str) -> None:

@@ -83,27 +83,32 @@ def transplanted_steps(
     chosen = torch.as_tensor(donors, dtype=torch.int64, device=x.device)
     _check(x, y, chosen)
     order = _ranking(x)
-    ranked, steps = x.gather(-1, order), (y - x).gather(-1, order)
+    ranked, moved = x.gather(-1, order), y.gather(-1, order)
     rows = max(1, _BLOCK // x.shape[-1])
     parts = []
+
+    def steps(numbers: slice | Tensor) -> Float64[Tensor, "rows V"]:
+        return moved[numbers].double() - ranked[numbers].double()  # no digit of theirs is lost
+
     for start in range(0, len(x), rows):
         here = slice(start, start + rows)
-        z = ranked[here].double()
+        z, step = ranked[here].double(), steps(here)
         tail = z.softmax(-1)[:, 1:]
-        each = [_variation(z, tail, steps[here])]
-        each += [_variation(z, tail, steps[chosen[here, k]]) for k in range(chosen.shape[1])]
-        parts.append(torch.stack([tail.sum(-1), *each], -1))
+        each = [_variation(z, tail, step)]
+        each += [_variation(z, tail, steps(chosen[here, k])) for k in range(chosen.shape[1])]
+        widest = (step.amax(-1) - step.amin(-1)) / 2
+        parts.append(torch.stack([tail.sum(-1), *each, widest], -1))
     numbers = torch.cat(parts)
     return TransplantedSteps(
         tail_mass=numbers[:, 0],
         total_variation=numbers[:, 1],
-        transplanted=numbers[:, 2:],
-        half_oscillation=(steps.amax(-1).double() - steps.amin(-1).double()) / 2,
+        transplanted=numbers[:, 2:-1],
+        half_oscillation=numbers[:, -1],
     )
 
 
 def _variation(
-    z: Float64[Tensor, "rows V"], tail: Float64[Tensor, "rows V-1"], step: Float[Tensor, "rows V"]
+    z: Float64[Tensor, "rows V"], tail: Float64[Tensor, "rows V-1"], step: Float64[Tensor, "rows V"]
 ) -> Float64[Tensor, " rows"]:
     """TV of a step of ranked logits; what the peak loses is what the others gain."""
     gap = torch.add(z, step).softmax(-1)[:, 1:] - tail

@@ -165,8 +165,10 @@ def adapted_wasserstein_gaussian(first: Gaussian, second: Gaussian) -> Float[Ten
         )
     L, M = _cholesky(first, "first"), _cholesky(second, "second")
     sign = torch.where((L * M).sum(-2, keepdim=True) < 0, -1.0, 1.0)
-    apart = (first.mean - second.mean).square().sum(-1)
-    return torch.add(apart, (L - sign * M).square().sum((-2, -1))).sqrt()
+    # In float64, whose range holds the squares of float32.
+    apart = (first.mean - second.mean).double().square().sum(-1)
+    distance = torch.add(apart, (L - sign * M).double().square().sum((-2, -1))).sqrt()
+    return distance.to(L.dtype)
 
 
 class _Tree:

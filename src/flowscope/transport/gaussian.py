@@ -140,7 +140,8 @@ def bures_distance(first: Gaussian, second: Gaussian) -> Float[Tensor, "*batch"]
     >>> bures_distance(*laws)
     tensor(5., dtype=torch.float64)
     """
-    return _Pair(first, second).distance_squared().sqrt()
+    pair = _Pair(first, second)
+    return pair.distance_squared().sqrt().to(pair.a.dtype)
 
 
 def gaussian_coupling(first: Gaussian, second: Gaussian, *, epsilon: float) -> GaussianCoupling:
@@ -181,7 +182,7 @@ def gaussian_coupling(first: Gaussian, second: Gaussian, *, epsilon: float) -> G
     C = (pair.root_a @ pair.U * gain[..., None, :]) @ pair.Vh @ pair.root_b
     # s − tr-part of C, written without the difference of near equals: s(δ + ε − 2s)/(δ + ε).
     slack = s * (epsilon**2 / (delta + 2 * s) + epsilon) / (delta + epsilon)
-    cost = pair.distance_squared() / 2 + slack.where(s > 0, 0.0).sum(-1)
+    cost = pair.distance_squared().to(s.dtype) / 2 + slack.where(s > 0, 0.0).sum(-1)
     divergence = torch.where((s > 0).any(-1), torch.inf, torch.zeros_like(cost))
     if epsilon > 0:
         divergence = torch.log1p(2 * s * (s / (delta + epsilon) / epsilon)).sum(-1) / 2
@@ -294,9 +295,7 @@ def bures_barycenter(
         status="converged" if residual <= tolerance else "not converged",
     )
     if result.status == "not converged":
-        message = (
-            f"the relative gradient norm must be at most {tolerance:.3g}; found {residual:.3g}"
-        )
+        message = f"the relative gradient must be at most {tolerance:.3g}; found {residual:.3g}"
         todo = f"after {iterations} iterations. Raise max_iterations or the tolerance."
         raise ConvergenceError(f"{message} {todo}", result)
     return result
@@ -317,9 +316,10 @@ class _Pair:
         return torch.hypot(2 * self.s, torch.full_like(self.s, epsilon))
 
     def distance_squared(self) -> Tensor:
-        apart = (self.a - self.b).square().sum(-1)
+        """In float64, whose range holds the squares of float32."""
+        apart = (self.a - self.b).double().square().sum(-1)
         turned = self.root_b @ self.Vh.mT @ self.U.mT
-        return torch.add(apart, (self.root_a - turned).square().sum((-2, -1)))
+        return torch.add(apart, (self.root_a - turned).double().square().sum((-2, -1)))
 
 
 def _bridge_slope(pair: _Pair, epsilon: float, time: float) -> Tensor:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse, within_range
 
 __all__ = ["Kernel", "distance_kernel", "gaussian_kernel", "median_distance"]
 
@@ -49,7 +50,7 @@ def distance_kernel(x: Float[Tensor, "n r"], y: Float[Tensor, "m r"]) -> Float[T
     >>> distance_kernel(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))
     tensor([[-5.]])
     """
-    return -torch.cdist(x, y)
+    return within_range(-torch.cdist(x, y), "The distance of points", infinite=True)
 
 
 def median_distance(x: Float[Tensor, "n r"], y: Float[Tensor, "m r"]) -> float:
@@ -67,6 +68,7 @@ def median_distance(x: Float[Tensor, "n r"], y: Float[Tensor, "m r"]) -> float:
     3.0
     """
     both = torch.cat([x, y]).double()
+    refuse(~both.isfinite(), both, "points must be finite", "Leave out points that are not.")
     if len(both) > _MEDIAN_ROWS:
         both = both[torch.linspace(0, len(both) - 1, _MEDIAN_ROWS).round().long()]
     return torch.pdist(both).median().item()

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse
 
 __all__ = ["Lookup", "chosen_lookup", "label_means", "lookup_paths"]
 
@@ -99,6 +100,7 @@ def label_means(
             f"labels must have one row per path of y, shape [n, states, r], and one column per "
             f"shrinkage; found {tuple(labels.shape)} beside {tuple(y.shape)} and {len(shrinkage)}."
         )
+    refuse(~y.isfinite(), y, "y must be finite", "Leave out paths that are not.")
     fitting = torch.ones(len(y), dtype=torch.bool) if spare is None else ~spare
     if not fitting.any():
         raise InvalidInputError("a lookup needs at least one path to fit; all are spare.")

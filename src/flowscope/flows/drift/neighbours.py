@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.drift.samples import DriftSample, check_moving
-from flowscope.simplex.probability import as_reals
+from flowscope.simplex.probability import as_reals, refuse, within_range
 
 __all__ = ["Neighbours", "huber_location", "neighbour_drift"]
 
@@ -173,15 +173,18 @@ def huber_location(
     >>> huber_location(torch.tensor([[[1.0], [2.0], [3.0], [1000.0]]])).round(decimals=2)
     tensor([[2.5000]])
     """
+    refuse(~values.isfinite(), values, "values must be finite", "Leave out what is not.")
     m = _median(values)
     residual = (values - m[:, None]).abs_()
     # No spread must not be 0/0: then the weights are those of the median.
-    delta = (tuning * _median(residual)[:, None]).clamp_min(torch.finfo(values.dtype).tiny ** 0.5)
+    tiny = torch.finfo(values.dtype).tiny
+    least = (tiny**0.5 * values.abs().amax(1, keepdim=True)).clamp_min(tiny)
+    delta = torch.maximum(tuning * _median(residual)[:, None], least)
     for _ in range(iterations):
         weight = delta / torch.maximum(residual, delta)
         m = torch.linalg.vecdot(weight, values, dim=1) / weight.sum(1)
         torch.sub(values, m[:, None], out=residual).abs_()
-    return m
+    return within_range(m, "The location of these values", infinite=True)
 
 
 def _median(x: Float[Tensor, "n k r"]) -> Float[Tensor, "n r"]:

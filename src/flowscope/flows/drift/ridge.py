@@ -18,6 +18,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift.features import FeatureMap, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.samples import DriftSample, check_moving
+from flowscope.simplex.probability import within_range
 
 __all__ = ["Ridge", "ridge_drift"]
 
@@ -54,7 +55,7 @@ class Ridge:
         """Velocity at y and t."""
         phi = self.features(t, y, context)
         found: Tensor = phi @ self.weights.to(phi)
-        return found.to(y.dtype)
+        return within_range(found.to(y.dtype), "The velocity")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -98,13 +98,14 @@ def bca_interval(
     _check(point, draws, jackknife, level)
     tail = (1 - level) / 2
     below = (draws < point).double().mean() + 0.5 * (draws == point).double().mean()
-    influence = jackknife.mean() - jackknife
+    influence = (jackknife.double().mean() - jackknife.double()).cpu()
     spread = influence.square().sum()
     if not 0 < float(below) < 1:
         return _ends(draws, tail, 1 - tail, level, "percentile: all draws on one side of the point")
     if float(spread) <= 1e-24 * max(1.0, point**2):
         return _ends(draws, tail, 1 - tail, level, "percentile: leave-one-out values do not vary")
-    acceleration = float(influence.pow(3).sum() / (6 * spread**1.5))
+    influence = influence / influence.abs().max()  # the ratio has no unit, its powers do
+    acceleration = float(influence.pow(3).sum() / (6 * influence.square().sum() ** 1.5))
     shift, z = _quantile(float(below)), _quantile(1 - tail)
     alpha = []
     for end in (shift - z, shift + z):

@@ -35,7 +35,7 @@ from flowscope.flows.sampling.coefficient import (
     symmetric_root,
 )
 from flowscope.flows.sampling.fields import Field, as_start, check_choice, field_at
-from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse, within_range
 
 __all__ = ["FamilyMember", "family_drift", "score_to_velocity"]
 
@@ -99,7 +99,8 @@ def score_to_velocity(
         )
     a = acting(lambda _t, _x: _tensor(diffusion, F), F.new_zeros(()), F, "diffusion")
     check_diffusion(a.value, a.kind)
-    return F - 0.5 * _pull(a, s.to(F), _divergence_like(divergence, F))
+    velocity = F - 0.5 * _pull(a, s.to(F), _divergence_like(divergence, F))
+    return within_range(velocity, "The velocity", infinite=True)
 
 
 def family_drift(

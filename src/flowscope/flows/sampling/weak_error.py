@@ -21,7 +21,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.sampling.coefficient import check_diffusion, psd_root
 from flowscope.flows.sampling.fields import check_count
 from flowscope.flows.sampling.propagation import matrix_propagation
-from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse, within_range
 
 __all__ = [
     "LinearWeakError",
@@ -161,11 +161,19 @@ def linear_weak_error(
         raise InvalidInputError(
             f"lam must be in [0, 1] and horizon > 0; found {lam:.6g} and {horizon:.6g}."
         )
-    ends = [_reverse_moments(k, (m, S, A, a), horizon, lam) for k in K]
+    try:
+        ends = [_reverse_moments(k, (m, S, A, a), horizon, lam) for k in K]
+    except torch.linalg.LinAlgError as error:
+        raise InvalidInputError(
+            f"the marginal at the horizon {horizon:.3g} must be invertible; it is not in float64 "
+            f"({error}). Take a shorter horizon, or a smaller linear part."
+        ) from error
+    means = torch.stack([mean_end - m for mean_end, _ in ends])
+    covariances = torch.stack([covariance_end - S for _, covariance_end in ends])
     return LinearWeakError(
         steps=tuple(K),
-        mean_error=torch.stack([mean_end - m for mean_end, _ in ends]),
-        covariance_error=torch.stack([covariance_end - S for _, covariance_end in ends]),
+        mean_error=within_range(means, "The error of the mean", infinite=True),
+        covariance_error=within_range(covariances, "The error of the covariance", infinite=True),
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.score.samples import as_spd, check_shape
-from flowscope.simplex.probability import ArrayLike, as_reals, refuse
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse, within_range
 
 __all__ = [
     "NoisedMoments",
@@ -72,7 +72,8 @@ def gaussian_score(
     """
     points = _as_states(x)
     centred, factor = _standard(points, mean, covariance)
-    return -torch.cholesky_solve(centred[..., None], factor)[..., 0]
+    found = -torch.cholesky_solve(centred[..., None], factor)[..., 0]
+    return within_range(found, "The score", infinite=True)
 
 
 def student_t_score(
@@ -113,8 +114,9 @@ def student_t_score(
     centred, factor = _standard(points, mean, scatter)
     pulled = torch.cholesky_solve(centred[..., None], factor)[..., 0]
     distance = torch.linalg.vecdot(centred, pulled)[..., None]
+    within_range(distance, "The distance of x from the centre", infinite=True)
     found: Tensor = -(freedom + points.shape[-1]) / (freedom + distance) * pulled
-    return found
+    return within_range(found, "The score", infinite=True)
 
 
 def mixture_log_density(
@@ -148,7 +150,8 @@ def mixture_log_density(
     >>> mixture_log_density([[0.0]], [1.0], [[0.0]], [[[1.0]]])
     tensor([-0.9189], dtype=torch.float64)
     """
-    return _components(x, weights, means, covariances)[0].logsumexp(-1)
+    found = _components(x, weights, means, covariances)[0].logsumexp(-1)
+    return within_range(found, "The log density", infinite=True)
 
 
 def mixture_score(
@@ -186,7 +189,8 @@ def mixture_score(
             [-8.0000]], dtype=torch.float64)
     """
     logs, pulls = _components(x, weights, means, covariances)
-    return -(logs.softmax(-1)[..., None] * pulls).sum(-2)
+    found = -(logs.softmax(-1)[..., None] * pulls).sum(-2)
+    return within_range(found, "The score", infinite=True)
 
 
 def noised_moments(
@@ -229,6 +233,7 @@ def noised_moments(
         raise InvalidInputError(f"clock must be 'unit' or 'schedule'; found {clock!r}.")
     alpha = math.exp(-t if clock == "unit" else -t / 2)
     m = as_reals(means, "means")
+    refuse(~m.isfinite(), m, "means must be finite", "Look for the overflow upstream.")
     C = as_spd(covariances, m.shape[-1], "covariances", m)
     check_shape(C, (*m.shape, m.shape[-1]), "covariances", "the means")
     eye = torch.eye(m.shape[-1]).to(m)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from flowscope.errors import FlowscopeError
@@ -115,10 +116,19 @@ def _drawn(part: HeadLogits, chain: ChainKind, damping: float, charge: float) ->
         found |= {"kernel": kernel}
     if part.mutual or not part.biased:
         scores = (part.own if part.mutual else part.free).double()
-        turned = magnetic_map(scores, charge=charge, coordinates=1).vectors[..., 0]
-        found["diffusion"] = _plane(scores)
-        found["magnetic"] = torch.stack([turned.real, turned.imag], -1)
+        drawn = [_planes(head, charge) for head in scores]
+        found["diffusion"], found["magnetic"] = (torch.stack(p) for p in zip(*drawn, strict=True))
     return found
+
+
+def _planes(scores: Float[Tensor, "n n"], charge: float) -> tuple[Tensor, Tensor]:
+    """Diffusion and magnetic map of one head; NaN where its scores have none."""
+    try:
+        turned = magnetic_map(scores, charge=charge, coordinates=1).vectors[..., 0]
+        return _plane(scores), torch.stack([turned.real, turned.imag], -1)
+    except FlowscopeError:
+        absent = scores.new_full((len(scores), 2), torch.nan)
+        return absent, absent
 
 
 def _plane(scores: Tensor) -> Tensor:
