@@ -17,6 +17,7 @@ from flowscope.lab.cards import card, fact_table
 from flowscope.models.config import DoctorConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
+from flowscope.models.twin import BrokenWeightsError, refuse_broken_weights
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
 from flowscope.tap.probing import refuse_meta
@@ -169,11 +170,12 @@ def doctor(
     with torch.no_grad():
         try:
             refuse_meta(loaded.model, (), batch)
+            refuse_broken_weights(loaded.model)
             state = State(loaded.model)
             expected = _first_tensor(loaded.model(**batch))
             changes = state.changes()
             visit = _Visit(loaded.model, batch, blocks)
-        except UnsupportedModelError as refusal:
+        except (UnsupportedModelError, BrokenWeightsError) as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
     return _examination(loaded, visit, error, _bookkeeping(changes))
@@ -188,6 +190,7 @@ def examined(config: DoctorConfig) -> Examination:
         dtype=_dtype(config.dtype),
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
+        tokenizer=config.tokenizer,
     )
 
 

@@ -40,7 +40,12 @@ INSTRUMENT = Instrument(
             annotation="Sequence[str] | Tensor | None",
             positional=True,
         ),
-        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
+        Argument(
+            name="tokenizer",
+            help="Replaces the tokenizer that comes with the weights: an object, a folder or a hub "
+            "id.",
+            setting="tokenizer",
+        ),
     ),
     stages=(
         variation.STAGE,

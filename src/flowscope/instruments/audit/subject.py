@@ -12,6 +12,7 @@ from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
+from flowscope.models.positions import refuse_long_prompts
 from flowscope.models.preparation import chosen_texts, loaded_model
 from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of, token_text
 from flowscope.models.twin import refuse_broken_weights
@@ -66,11 +67,15 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
     InvalidInputError
         For texts that the model cannot read, or damaged weights.
     """
-    loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
+    loaded = loaded_model(
+        given.get("source", config.model), config, given.get("tokenizer", config.tokenizer)
+    )
     texts, where = given.get("texts"), "given"
     if texts is None:
         texts, where = chosen_texts(config)
     prompts = prompts_of(loaded, texts, count=config.prompts, length=config.tokens, source=where)
+    if not prompts.images:
+        refuse_long_prompts(loaded.model, max(len(item) for item in prompts.items))
     refuse_broken_weights(loaded.model)
     return _fitted(config, loaded.model, prompts), AuditSubject(
         loaded=loaded,

@@ -38,7 +38,12 @@ INSTRUMENT = Instrument(
             help="Keyword arguments of the forward pass instead, one mapping per batch.",
             annotation="Sequence[Mapping[str, Any]] | None",
         ),
-        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
+        Argument(
+            name="tokenizer",
+            help="Replaces the tokenizer that comes with the weights: an object, a folder or a hub "
+            "id.",
+            setting="tokenizer",
+        ),
     ),
     stages=(geometry.STAGE, portrait.STAGE, dials.STAGE),
 )

@@ -11,7 +11,9 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
 from flowscope.models.material import Material, material_of
+from flowscope.models.positions import refuse_long_prompts
 from flowscope.models.preparation import loaded_model
+from flowscope.models.prompts import Prompts
 from flowscope.models.twin import refuse_broken_weights
 
 __all__ = ["HeadsBench", "HeadsSubject", "prepare"]
@@ -33,8 +35,12 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
     InvalidInputError
         For material that the model cannot read, or damaged weights.
     """
-    loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
+    loaded = loaded_model(
+        given.get("source", config.model), config, given.get("tokenizer", config.tokenizer)
+    )
     material = material_of(loaded, config, given.get("texts"), given.get("inputs"))
+    if isinstance(material.prompts, Prompts) and not material.prompts.images:
+        refuse_long_prompts(loaded.model, max(len(item) for item in material.prompts.items))
     refuse_broken_weights(loaded.model)
     return config, HeadsSubject(
         loaded=loaded,

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["RunWriter", "commit", "default_folder", "lending_folders", "manifest_of", "places_of"]
 
 
+_LONGEST_NAME = 50
+"""Characters of a model's name in that of a run folder; four bytes each still make a file name."""
+
+
 class RunWriter:
     """Writes one run and resumes an unfinished one in the same folder; no other process may.
 
@@ -137,7 +141,7 @@ def _opened(folder: Path, manifest: Manifest, places: Collection[str]) -> Run:
 
 def default_folder(out: str, instrument: Instrument, subject: Subject, manifest: Manifest) -> Path:
     """Folder of this run alone: its name holds a hash of everything that decides the numbers."""
-    model = Path(subject.source).name.replace(" ", "-") or "model"
+    model = Path(subject.source).name.replace(" ", "-")[:_LONGEST_NAME] or "model"
     key = run_key(manifest, places_of(instrument))
     return Path(out) / f"{instrument.name}-{model}-{key[:6]}"
 
