@@ -57,7 +57,12 @@ def test_a_silent_hub_is_given_up_after_five_seconds_for_all_files(online, asked
 def test_a_lookup_without_end_is_not_waited_for(online, asked, monkeypatch):
     ended = threading.Event()
     monkeypatch.setattr(hub, "PATIENCE", 0.05)
-    monkeypatch.setattr(socket, "create_connection", lambda address, timeout: ended.wait(30))
+
+    def connect(address, timeout):
+        ended.wait(30)
+        raise OSError("the name has no address")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
     try:
         assert hub.hub_silence() == "the hub did not answer within 0.05 s"
     finally:

@@ -301,14 +301,14 @@ def _wanted(problem: ErrorDetails) -> str:
     words = _WANTED.get(kind) or _KINDS.get(kind.partition("_")[0])
     if words is None:
         return f"is wrong: {problem['msg']}"
-    endless = kind == "less_than_equal" and bounds["le"] >= 1000
+    endless = kind == "less_than_equal" and 1000 <= bounds["le"] <= MOST_INPUTS
     reason = " (more would take time or memory without end)" if endless else ""
     return words.format(**bounds) + reason
 
 
 def _name(problem: ErrorDetails) -> str:
     """Name of the setting itself: not its groups, nor the place in a list."""
-    return str([part for part in problem["loc"] if isinstance(part, str)][-1])
+    return next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
 
 
 def _shown(value: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from flowscope.errors import InvalidInputError, LoadError
-from flowscope.lab.cards import card, fact_table
+from flowscope.lab.cards import card, fact_table, text_card
 from flowscope.models.checkpoints.devices import usable_device
 from flowscope.models.checkpoints.hub import hub_silence
 from flowscope.models.checkpoints.sources import GgufFile, ModelFolder, located
@@ -55,30 +55,34 @@ class Loaded:
         """sha256 of every parameter and buffer, or why there is none."""
         return weight_hash(self.model)
 
+    def __repr__(self) -> str:
+        return text_card(f"model · {self.kind}", self.source, self._facts)
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows: class, size, where it is, how it is read."""
+        return card(f"model · {self.kind}", self.source, (), fact_table(self._facts))
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """Names and values of the card."""
         tensors = [*self.model.parameters(), *self.model.buffers()]
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         devices = sorted({str(tensor.device) for tensor in tensors})
         dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
-        return card(
-            f"model · {self.kind}",
-            self.source,
-            (),
-            fact_table(
-                [
-                    ("class", type(self.model).__name__),
-                    ("parameters", f"{parameters:,}"),
-                    ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
-                    ("tokenizer", _part(self.tokenizer)),
-                    ("processor", _part(self.processor)),
-                ]
-            ),
-        )
+        return [
+            ("class", type(self.model).__name__),
+            ("parameters", f"{parameters:,}"),
+            ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
+            ("tokenizer", _part(self.tokenizer)),
+            ("processor", _part(self.processor)),
+        ]
 
 
 def _part(part: Any | Unavailable) -> str:
-    return f"none: {part.reason}" if isinstance(part, Unavailable) else type(part).__name__
+    """What a card says of a tokenizer or a processor."""
+    if not isinstance(part, Unavailable):
+        return type(part).__name__
+    return f"none: {part.reason}" if len(part.reason) <= 90 else f"none: {part.reason[:89]}…"
 
 
 def load(
@@ -121,6 +125,11 @@ def load(
     'torch'
     """
     none = Unavailable("none was given with the loaded model")
+    if tokenizer is not None and not callable(tokenizer) and not isinstance(tokenizer, (str, Path)):
+        raise InvalidInputError(
+            f"tokenizer must be a tokenizer of transformers, a folder or a hub id; got "
+            f"{type(tokenizer).__name__}."
+        )
     if isinstance(tokenizer, (str, Path)):
         tokenizer = _named_tokenizer(str(tokenizer), revision, trust_remote_code)
     if isinstance(source, (str, Path)):
@@ -159,15 +168,12 @@ def kind_of(model: nn.Module) -> Kind:
         return "diffusion"
     if not isinstance(model, PreTrainedModel):
         return "torch"
+    if model.main_input_name in ("input_values", "input_features"):
+        return "audio"
     if getattr(model.config, "is_encoder_decoder", False):
         return "seq2seq"
-    main: Kind | None = {
-        "pixel_values": "vision",
-        "input_values": "audio",
-        "input_features": "audio",
-    }.get(model.main_input_name)  # type: ignore[assignment]
-    if main is not None:
-        return main
+    if model.main_input_name == "pixel_values":
+        return "vision"
     if model.can_generate():
         return "causal_lm"
     return "masked_lm" if model.get_output_embeddings() is not None else "text_encoder"

@@ -148,8 +148,11 @@ def default_folder(out: str, instrument: Instrument, subject: Subject, manifest:
 
 def lending_folders(folder: Path, instrument: Instrument) -> tuple[Path, ...]:
     """Shards of other runs of an instrument beside a folder; their names say what decides them."""
-    beside = folder.absolute().parent.glob(f"{instrument.name}-*/shards")
-    return tuple(sorted(shards for shards in beside if shards.parent != folder.absolute()))
+    try:
+        beside = sorted(folder.absolute().parent.glob(f"{instrument.name}-*/shards"))
+    except OSError:  # a name that is too long; who writes the folder says so
+        return ()
+    return tuple(shards for shards in beside if shards.parent != folder.absolute())
 
 
 def places_of(instrument: Instrument) -> frozenset[str]:

@@ -27,7 +27,7 @@ _BOUNDS = {
     **dict.fromkeys(_HALVES, (0, 10_000)),
     **dict.fromkeys(_WIDTHS, (1, 10**8)),
 }
-_AGAIN = "Take config.json and the weights again from one source."
+_AGAIN = "Take the files again from one source."
 
 
 def model_from(
@@ -126,11 +126,10 @@ def _model_classes(place: ModelFolder, trusted: bool) -> list[Any]:
     if isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel):
         return [model_class]
     if name is not None and not trusted:
-        reason = "does not have" if model_class is None else "has, but not as a model"
         raise LoadError(
-            f"{place.name} asks for the architecture {name:.60}, which transformers "
-            f"{transformers.__version__} {reason}. If its code comes with the weights and you "
-            "trust it, load with trust_remote_code=True (--trust-remote-code)."
+            f"{place.name} asks for the architecture {name:.60}, which is no model of transformers "
+            f"{transformers.__version__}. If its code comes with the weights and you trust it, "
+            "load with trust_remote_code=True (--trust-remote-code)."
         )
     heads = ("ForMaskedLM", "ForSeq2SeqLM", "ForCausalLM", "ForImageClassification", "")
     return [getattr(transformers, f"AutoModel{head}") for head in heads]
