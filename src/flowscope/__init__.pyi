@@ -1,11 +1,10 @@
 # Written by `python -m flowscope.lab.api.stub`; change the declarations of instruments.
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pandas import DataFrame
-from torch import Tensor
 
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
 from flowscope.instruments.audit.result import Audit as _Audit
@@ -130,8 +129,9 @@ class Image(_Image):
 
 def audit(
     source: Any = None,
-    texts: Sequence[str] | Tensor | None = None,
+    texts: Any = None,
     *,
+    inputs: Iterable[Mapping[str, Any]] | None = None,
     tokenizer: Any = None,
     out: str | Path | None = None,
     progress: Progress | bool | None = None,
@@ -164,9 +164,9 @@ def audit(
 ) -> Audit: ...
 def heads(
     source: Any = None,
-    texts: Sequence[str] | Tensor | None = None,
+    texts: Any = None,
     *,
-    inputs: Sequence[Mapping[str, Any]] | None = None,
+    inputs: Iterable[Mapping[str, Any]] | None = None,
     tokenizer: Any = None,
     out: str | Path | None = None,
     progress: Progress | bool | None = None,

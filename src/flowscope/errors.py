@@ -10,6 +10,7 @@ __all__ = [
     "FlowscopeError",
     "InvalidInputError",
     "LoadError",
+    "LoadWarning",
     "Missing",
     "RecordError",
     "RecordWarning",
@@ -44,6 +45,10 @@ class TapError(FlowscopeError):
 
 class LoadError(FlowscopeError):
     """A model, tokenizer or processor could not be loaded."""
+
+
+class LoadWarning(UserWarning):
+    """A checkpoint holds weights that its model does not use; the message names the first."""
 
 
 class RecordError(FlowscopeError):

@@ -172,7 +172,7 @@ def test_a_checkpoint_without_a_named_class_is_recognised_by_its_weights(folders
     [
         ("/no/such/folder", "There is no folder /no/such/folder"),
         ("./here.gguf", "There is no file here.gguf"),
-        ("nobody/nothing", "is not a folder, and the hub gave no model of that id"),
+        ("nobody/nothing", "is not a folder, and the local cache has no model of that id"),
     ],
 )
 def test_what_is_not_there_says_so(source, words):

@@ -184,9 +184,7 @@ def test_a_run_of_a_newer_schema_is_refused_with_what_to_do(run):
 
 
 def test_opening_what_is_no_run_is_refused_in_words(tmp_path):
-    with pytest.raises(
-        RecordError, match=r"there is no folder .*nowhere: make the run with Run.create"
-    ):
+    with pytest.raises(RecordError, match=r"there is no folder .*nowhere: give a run folder"):
         Run.open(tmp_path / "nowhere")
     with pytest.raises(
         RecordError, match=r"no run: expected a manifest.json in it, found nothing\."

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from flowscope.errors import FlowscopeError, RecordWarning
+from flowscope.errors import FlowscopeError, LoadWarning, RecordWarning
 
 __all__ = ["ABSTAINED", "DEBUG", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
 
@@ -21,6 +21,7 @@ DONE, ERROR, ABSTAINED, INTERRUPTED = 0, 1, 3, 130
 DEBUG = "FLOWSCOPE_DEBUG"
 """Environment variable that asks for the traceback of an error; ``--debug`` sets it."""
 _LONGEST = 300
+_NO_MEMORY = ("can't allocate memory", "out of memory")
 
 
 @contextmanager
@@ -63,6 +64,11 @@ def _debugging() -> bool:
 
 def _unexpected(error: Exception) -> str:
     """One sentence about an error that flowscope did not foresee."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return (
+            "The run needs more memory than there is. Take fewer or shorter prompts, fewer images "
+            "or pairs, or a smaller batch."
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = f": {lines[0][:_LONGEST]}" if lines else ""
     return (
@@ -74,8 +80,8 @@ def _unexpected(error: Exception) -> str:
 def _show_warning(
     usual: Callable[..., Any], message: Warning | str, category: type[Warning], *more: Any
 ) -> None:
-    """Print what was put right in a run folder as a sentence; other warnings as usual."""
-    if issubclass(category, RecordWarning):
+    """Print what was put right, or left out, as a sentence; other warnings as usual."""
+    if issubclass(category, (LoadWarning, RecordWarning)):
         Console(stderr=True).print(f"[bold]note:[/] {escape(str(message))}", soft_wrap=True)
     else:
         usual(message, category, *more)

@@ -73,7 +73,7 @@ def setting_parameters(config: type[Config]) -> list[inspect.Parameter]:
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     default = "" if field.is_required() else f" (default: {_typed(field)})"
     help = f"{description_of(field)}{default}."
-    kind, metavar = _value_type(field.annotation), marks(field).get("metavar")
+    kind, metavar = _value_type(field.annotation), _metavar(field)
     dashed = "--" + name.replace("_", "-")
     if marks(field).get("argument"):
         info = typer.Argument(help=escape(help), metavar=metavar, show_default=False)
@@ -100,11 +100,26 @@ def _typed(field: FieldInfo) -> str:
     return default_words(field)
 
 
+def _metavar(field: FieldInfo) -> str | None:
+    """What the help shows for a value; None leaves it to the command line."""
+    return marks(field).get("metavar") or {int: "INTEGER", float: "FLOAT"}.get(_plain_type(field))
+
+
 def _value_type(annotation: Any) -> type:
-    """Type that the command line reads: lists and choices are strings, which the settings check."""
+    """Type that the command line reads: all but switches are strings, which the settings check.
+
+    So a wrong number gets the same sentence, exit code and JSON document as any other setting.
+    """
+    return bool if annotation is bool else str
+
+
+def _plain_type(field: FieldInfo) -> Any:
+    """Type of a setting beside None."""
+    annotation = field.annotation
     if get_origin(annotation) in (Union, UnionType):
-        (annotation,) = (part for part in get_args(annotation) if part is not type(None))
-    return annotation if annotation in (bool, int, float) else str
+        parts = [part for part in get_args(annotation) if part is not type(None)]
+        annotation = parts[0]
+    return annotation
 
 
 def _listing(config: type[Config]) -> inspect.Parameter:

@@ -6,6 +6,7 @@ own ground. Everything that comes from a run or a model is escaped.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -13,11 +14,20 @@ from typing import Any
 from flowscope.records.verdict_text import outcome_text
 from flowscope.report.escaping import html_text
 
-__all__ = ["Chip", "card", "chip", "fact_table", "finding_list", "verdict_table"]
+__all__ = [
+    "Chip",
+    "card",
+    "chip",
+    "fact_table",
+    "finding_list",
+    "text_card",
+    "verdict_table",
+]
 
 Chip = tuple[str, str]
 """Text of a chip and its look: holds, fails, uninformative, abstains or gate."""
 
+_TEXT_WIDTH = 100
 _LINE = "rgba(128,128,128,.4)"
 _CARD = (
     f"border:1px solid {_LINE};border-radius:8px;padding:12px 16px;max-width:60em;"
@@ -56,6 +66,28 @@ def card(kind: str, title: str, chips: Iterable[Chip], *parts: str) -> str:
         f'<div style="font-size:17px;font-weight:600;margin:0 0 6px">{html_text(title)} {marks}'
         f"</div>{''.join(parts)}</div>"
     )
+
+
+def text_card(kind: str, title: str, facts: Iterable[tuple[str, str]]) -> str:
+    """The same as plain text, for a terminal: a heading, then names and values in two columns.
+
+    >>> print(text_card("model · causal_lm", "language", [("class", "LlamaForCausalLM")]))
+    model · causal_lm: language
+      class  LlamaForCausalLM
+    """
+    pairs = list(facts)
+    width = max((len(name) for name, _ in pairs), default=0)
+    lines = (
+        textwrap.fill(
+            f"{name:{width}}  {value}",
+            _TEXT_WIDTH,
+            initial_indent="  ",
+            subsequent_indent=" " * (width + 4),
+            break_long_words=False,
+        )
+        for name, value in pairs
+    )
+    return "\n".join([f"{kind}: {title}", *lines])
 
 
 def chip(text: str, look: str) -> str:

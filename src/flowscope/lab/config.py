@@ -10,12 +10,22 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from flowscope.errors import InvalidInputError
 
 __all__ = [
+    "MOST_DRAWS",
+    "MOST_INPUTS",
     "Config",
     "ReadingConfig",
     "default_words",
@@ -25,6 +35,11 @@ __all__ = [
     "shared_setting",
 ]
 
+MOST_DRAWS = 100_000
+"""Resamples that a setting may ask for; intervals no longer change with more."""
+MOST_INPUTS = 1_000_000
+"""Prompts, images or pairs that a setting may ask for."""
+_LAST_SEED = 2**63 - 1
 _MARKS = ("option", "metavar", "argument", "unset")
 
 
@@ -107,21 +122,46 @@ _SHARED: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "out": ("out", "Folder in which the run folder is made", {"option": True}),
     "device": (None, "Device of the model, e.g. cuda:0", {"option": True, "unset": "the CPU"}),
     "dtype": (None, "Precision of the weights", {"option": True, "unset": _PLACED}),
-    "revision": (None, "Branch, tag or commit of a hub id", {"unset": "the main branch"}),
-    "trust_remote_code": (False, "Whether Python code that comes with the weights may run", {}),
+    "revision": (
+        None,
+        "Branch, tag or commit of a hub id",
+        {"option": True, "unset": "the main branch"},
+    ),
+    "trust_remote_code": (
+        False,
+        "Whether Python code that comes with the weights may run",
+        {"option": True},
+    ),
+    "tokenizer": (
+        None,
+        "Folder or hub id of a tokenizer",
+        {"option": True, "unset": "the one that comes with the weights"},
+    ),
+    "seed": (0, "Seed of the noise and of resampling", {"option": True, "ge": 0, "le": _LAST_SEED}),
 }
 
 
-def shared_setting(name: str, **more: Any) -> Any:
-    """Field of several instruments: out, device, dtype, revision or trust_remote_code."""
-    default, help, given = _SHARED[name]
-    return setting(default, help, **given, **more)
+def shared_setting(name: str, help: str = "") -> Any:
+    """Field of several instruments, e.g. out, device or seed; ``help`` replaces its description."""
+    default, usual, given = _SHARED[name]
+    return setting(default, help or usual, **given)
 
 
 class Config(BaseModel):
     """Base of all settings: frozen, no unknown names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true where a number is wanted: it would be read as 1."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and field.annotation in (int, float):
+            raise PydanticCustomError("truth", "")
+        return value
 
     @classmethod
     def resolved(
@@ -160,13 +200,15 @@ class ReadingConfig(Config):
         option=True,
         unset="packaged prompts",
     )
-    prompts: int = setting(64, "Number of prompts", option=True, ge=1)
-    tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2)
+    prompts: int = setting(64, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
+    tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2, le=MOST_INPUTS)
     batch: int = setting(
         8, "Prompts in one pass through the model; fewer if their logits exceed 256 MB", ge=1
     )
-    resamples: int = setting(200, "Bootstrap resamples of the prompts behind each interval", ge=2)
-    seed: int = setting(0, "Seed of resampling and of the random-weights control", option=True)
+    resamples: int = setting(
+        200, "Bootstrap resamples of the prompts behind each interval", ge=2, le=MOST_DRAWS
+    )
+    seed: int = shared_setting("seed", "Seed of resampling and of the random-weights control")
     controls: bool = setting(
         True, "Whether controls are measured, e.g. the model at random weights"
     )
@@ -178,15 +220,22 @@ class ReadingConfig(Config):
     dtype: str | None = shared_setting("dtype")
     revision: str | None = shared_setting("revision")
     trust_remote_code: bool = shared_setting("trust_remote_code")
+    tokenizer: str | None = shared_setting("tokenizer")
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInputError(f"The configuration {file} could not be read: {error}.") from error
-    except yaml.YAMLError as error:
-        raise InvalidInputError(f"{file} is not valid YAML: {error}") from error
+        raise InvalidInputError(
+            f"The configuration {file} could not be read: {error.strerror}. Give a YAML file of "
+            "settings."
+        ) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{file} is not valid YAML: {' '.join(str(error).split())}. Write one NAME: VALUE per "
+            "line, saved as UTF-8."
+        ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -208,8 +257,11 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
         values = inner
     try:
         values[names[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InvalidInputError(f"--set {assignment}: the value is not valid YAML.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"--set {assignment[:80]}: the value is not valid YAML. Write a number, a word or a "
+            "list like [1, 2]."
+        ) from error
 
 
 def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
@@ -222,7 +274,46 @@ def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
         return f"No setting is named {where!r}. {hint}"
     if problem["type"] == "missing":
         return f"The setting {where!r} is missing."
-    return f"The setting {where!r} is wrong: {problem['msg']}; got {problem['input']!r}."
+    field = _group(cls, problem["loc"]).model_fields.get(_name(problem))
+    meaning = (
+        "" if field is None else f" {description_of(field)} (default: {default_words(field)})."
+    )
+    return f"The setting {where!r} {_wanted(problem)}; got {_shown(problem['input'])}.{meaning}"
+
+
+_WANTED = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be above {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be below {lt}",
+    "finite_number": "must be a finite number",
+    "too_short": "must hold at least {min_length} values",
+    "literal_error": "must be {expected}",
+    "string_type": "must be a string",
+    "truth": "must be a number",
+}
+_KINDS = {"int": "must be a whole number", "float": "must be a number", "bool": "must be yes or no"}
+
+
+def _wanted(problem: ErrorDetails) -> str:
+    """What a value must be, as the rest of a sentence about it."""
+    kind, bounds = problem["type"], problem.get("ctx", {})
+    words = _WANTED.get(kind) or _KINDS.get(kind.partition("_")[0])
+    if words is None:
+        return f"is wrong: {problem['msg']}"
+    endless = kind == "less_than_equal" and 1000 <= bounds["le"] <= MOST_INPUTS
+    reason = " (more would take time or memory without end)" if endless else ""
+    return words.format(**bounds) + reason
+
+
+def _name(problem: ErrorDetails) -> str:
+    """Name of the setting itself: not its groups, nor the place in a list."""
+    return next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
 
 
 def _group(cls: type[BaseModel], place: tuple[int | str, ...]) -> type[BaseModel]:

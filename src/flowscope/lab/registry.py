@@ -82,7 +82,7 @@ def instruments() -> Iterator[Instrument]:
 
 def nearest(kind: str, name: str, names: tuple[str, ...]) -> str:
     """Sentence that says that a name is unknown and which one may be meant."""
-    near = difflib.get_close_matches(name, names, n=1)
+    near = difflib.get_close_matches(str(name), names, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"Known names: {', '.join(names)}."
     return f"No {kind} is named {name!r}. {hint}"
 
@@ -143,6 +143,6 @@ def study(name: str) -> Study:
     InvalidInputError
         There is none of that name; the message suggests the nearest.
     """
-    if name not in studies():
+    if str(name) not in studies():
         raise InvalidInputError(nearest("study", name, tuple(studies())))
-    return studies()[name]
+    return studies()[str(name)]

@@ -234,6 +234,9 @@ class Result:
         heading = f"{instrument.name} of {self.model or 'a model'}"
         return "\n".join([heading, *lines, f"run: {self.run.folder}"])
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         """Return the card of the run: findings, verdicts, tables and the run folder."""
         instrument = self.instrument
@@ -274,6 +277,8 @@ def open_run(folder: str | Path) -> Result:
     InvalidInputError
         The run names an instrument that is not installed.
     """
+    if not isinstance(folder, (str, Path)):
+        raise RecordError(f"a run folder is given by its path; got {type(folder).__name__}.")
     run = Run.open(folder)
     instrument = instrument_of(run)
     result: Result = instrument.resolve(instrument.result)(run=run)

@@ -154,6 +154,9 @@ class Reproduction:
             [f"{self.study} on {self.result.model}", *lines, f"run: {self.run.folder}"]
         )
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_html_(self) -> str:
         return str(self.claims.to_html(index=False, escape=True))
 

@@ -15,8 +15,9 @@ class DoctorConfig(Config):
     model: str = setting(..., "A folder, a hub id, or a .gguf file", argument=True)
     device: str | None = shared_setting("device")
     dtype: str | None = shared_setting("dtype")
-    revision: str | None = shared_setting("revision", option=True)
+    revision: str | None = shared_setting("revision")
     blocks: str | tuple[str, ...] = setting(
         (), "Paths of the modules that hold the blocks, where they are not recognised"
     )
-    trust_remote_code: bool = shared_setting("trust_remote_code", option=True)
+    trust_remote_code: bool = shared_setting("trust_remote_code")
+    tokenizer: str | None = shared_setting("tokenizer")

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
-from flowscope.lab.cards import card, fact_table
+from flowscope.lab.cards import card, fact_table, text_card
+from flowscope.models.batches import listed_inputs, refuse_failing
 from flowscope.models.config import DoctorConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
+from flowscope.models.twin import BrokenWeightsError, refuse_broken_weights
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
 from flowscope.tap.probing import refuse_meta
@@ -83,8 +85,20 @@ class Examination:
         steps = ", ".join(name.strip("_") for name in self.tail.operations) or "nothing"
         return f"{steps} → {self.tail.target} ({self.tail.width} wide)"
 
+    def __repr__(self) -> str:
+        state = "refused" if self.refused else "readable"
+        return text_card(f"doctor · {self.kind}", f"{self.model} ({state})", self._facts)
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows: what can be measured, and what cannot."""
+        state = ("refused", "fails") if self.refused else ("readable", "holds")
+        return card(f"doctor · {self.kind}", self.model, [state], fact_table(self._facts))
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """Names and values of the card."""
         depth = f"{self.blocks} blocks, {self.attention_calls} attention calls"
         can = [("can" if k == 0 else "", line) for k, line in enumerate(self.can)]
         cannot = [
@@ -100,8 +114,7 @@ class Examination:
                 ("tail", self.tail_words),
             ]
         )
-        state = ("refused", "fails") if self.refused else ("readable", "holds")
-        return card(f"doctor · {self.kind}", self.model, [state], fact_table(facts + can + cannot))
+        return facts + can + cannot
 
     def to_json(self) -> dict[str, Any]:
         """A document of plain values; what is missing is null, its reason is under ``cannot``."""
@@ -165,15 +178,17 @@ def doctor(
     (3, 3, ())
     """
     loaded = source if isinstance(source, Loaded) else load(source, **options)
-    batch = sample_inputs(loaded) if inputs is None else inputs
+    batch = sample_inputs(loaded) if inputs is None else listed_inputs(inputs, loaded.model)[0]
     with torch.no_grad():
         try:
             refuse_meta(loaded.model, (), batch)
+            refuse_broken_weights(loaded.model)
+            refuse_failing(loaded.model, batch)
             state = State(loaded.model)
             expected = _first_tensor(loaded.model(**batch))
             changes = state.changes()
             visit = _Visit(loaded.model, batch, blocks)
-        except UnsupportedModelError as refusal:
+        except (UnsupportedModelError, BrokenWeightsError) as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
     return _examination(loaded, visit, error, _bookkeeping(changes))
@@ -188,6 +203,7 @@ def examined(config: DoctorConfig) -> Examination:
         dtype=_dtype(config.dtype),
         revision=config.revision,
         trust_remote_code=config.trust_remote_code,
+        tokenizer=config.tokenizer,
     )
 
 

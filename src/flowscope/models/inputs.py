@@ -108,7 +108,7 @@ def _transformer_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any
         makers = {"input_values": lambda: noise(_ROWS, 4000)}
     elif hasattr(config, "vision_config") and not model.can_generate():
         makers["pixel_values"] = pixels
-    if loaded.kind == "seq2seq":
+    if getattr(config, "is_encoder_decoder", False):
         makers["decoder_input_ids"] = lambda: ids(_CONTEXT)
     return makers
 

@@ -4,21 +4,21 @@ Weights are read from safetensors or GGUF only; pickled checkpoints are refused.
 repository runs unless the caller says so.
 """
 
-import functools
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
 from flowscope.errors import InvalidInputError, LoadError
-from flowscope.lab.cards import card, fact_table
-from flowscope.models.sources import GgufFile, ModelFolder, located
+from flowscope.lab.cards import card, fact_table, text_card
+from flowscope.models.checkpoints.devices import usable_device
+from flowscope.models.checkpoints.hub import hub_silence
+from flowscope.models.checkpoints.sources import GgufFile, ModelFolder, located
+from flowscope.models.checkpoints.weights import model_from
 from flowscope.records import Unavailable
 
 __all__ = ["Kind", "Loaded", "kind_of", "load", "weight_hash"]
@@ -55,30 +55,34 @@ class Loaded:
         """sha256 of every parameter and buffer, or why there is none."""
         return weight_hash(self.model)
 
+    def __repr__(self) -> str:
+        return text_card(f"model · {self.kind}", self.source, self._facts)
+
     def _repr_html_(self) -> str:
         """Return the card that a notebook shows: class, size, where it is, how it is read."""
+        return card(f"model · {self.kind}", self.source, (), fact_table(self._facts))
+
+    @property
+    def _facts(self) -> list[tuple[str, str]]:
+        """Names and values of the card."""
         tensors = [*self.model.parameters(), *self.model.buffers()]
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         devices = sorted({str(tensor.device) for tensor in tensors})
         dtypes = sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors})
-        return card(
-            f"model · {self.kind}",
-            self.source,
-            (),
-            fact_table(
-                [
-                    ("class", type(self.model).__name__),
-                    ("parameters", f"{parameters:,}"),
-                    ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
-                    ("tokenizer", _part(self.tokenizer)),
-                    ("processor", _part(self.processor)),
-                ]
-            ),
-        )
+        return [
+            ("class", type(self.model).__name__),
+            ("parameters", f"{parameters:,}"),
+            ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
+            ("tokenizer", _part(self.tokenizer)),
+            ("processor", _part(self.processor)),
+        ]
 
 
 def _part(part: Any | Unavailable) -> str:
-    return f"none: {part.reason}" if isinstance(part, Unavailable) else type(part).__name__
+    """What a card says of a tokenizer or a processor."""
+    if not isinstance(part, Unavailable):
+        return type(part).__name__
+    return f"none: {part.reason}" if len(part.reason) <= 90 else f"none: {part.reason[:89]}…"
 
 
 def load(
@@ -99,7 +103,7 @@ def load(
         A folder of transformers or diffusers, a hub id such as ``"gpt2"``, a ``.gguf`` file, a
         loaded module, or a diffusers pipeline (its denoiser is taken).
     tokenizer, processor
-        Used instead of the ones found beside the weights.
+        Used instead of the ones found beside the weights; a tokenizer may be a folder or a hub id.
     device
         Where to put the weights (``"cuda:0"``, ``"auto"``); the CPU by default. A module that is
         loaded already stays where it is.
@@ -121,10 +125,20 @@ def load(
     'torch'
     """
     none = Unavailable("none was given with the loaded model")
+    if tokenizer is not None and not callable(tokenizer) and not isinstance(tokenizer, (str, Path)):
+        raise InvalidInputError(
+            f"tokenizer must be a tokenizer of transformers, a folder or a hub id; got "
+            f"{type(tokenizer).__name__}."
+        )
+    if isinstance(tokenizer, (str, Path)):
+        tokenizer = _named_tokenizer(str(tokenizer), revision, trust_remote_code)
     if isinstance(source, (str, Path)):
+        device = usable_device(device)
         place = located(source, revision)
         options = {"revision": revision, "trust_remote_code": trust_remote_code}
-        model = _loaded_from(place, dtype, device, options)
+        model = model_from(place, dtype, device, options)
+        if isinstance(place, ModelFolder) and place.offline:
+            options["local_files_only"] = True
         tokens = _preprocessor("AutoTokenizer", place, options) if tokenizer is None else tokenizer
         images = (
             _preprocessor("AutoImageProcessor", place, options) if processor is None else processor
@@ -154,15 +168,12 @@ def kind_of(model: nn.Module) -> Kind:
         return "diffusion"
     if not isinstance(model, PreTrainedModel):
         return "torch"
+    if model.main_input_name in ("input_values", "input_features"):
+        return "audio"
     if getattr(model.config, "is_encoder_decoder", False):
         return "seq2seq"
-    main: Kind | None = {
-        "pixel_values": "vision",
-        "input_values": "audio",
-        "input_features": "audio",
-    }.get(model.main_input_name)  # type: ignore[assignment]
-    if main is not None:
-        return main
+    if model.main_input_name == "pixel_values":
+        return "vision"
     if model.can_generate():
         return "causal_lm"
     return "masked_lm" if model.get_output_embeddings() is not None else "text_encoder"
@@ -199,130 +210,6 @@ def _module_of(source: Any) -> nn.Module:
     )
 
 
-def _loaded_from(
-    place: GgufFile | ModelFolder,
-    dtype: torch.dtype | None,
-    device: str | None,
-    options: dict[str, Any],
-) -> nn.Module:
-    if isinstance(place, GgufFile):
-        return _from_gguf(place, dtype, device)
-    if place.library == "diffusers":
-        return _from_diffusers(place, dtype, device, options)
-    return _from_transformers(place, dtype, device, options)
-
-
-def _from_transformers(
-    place: ModelFolder, dtype: torch.dtype | None, device: str | None, options: dict[str, Any]
-) -> nn.Module:
-    refused: LoadError | None = None
-    for loader in _model_classes(place, options["trust_remote_code"]):
-        try:
-            return _complete(
-                place,
-                functools.partial(
-                    loader.from_pretrained,
-                    place.path,
-                    dtype=dtype or "auto",
-                    device_map=device,
-                    use_safetensors=True,
-                    output_loading_info=True,
-                    **options,
-                ),
-            )
-        except LoadError as error:
-            refused = refused or error
-    assert refused is not None
-    raise refused
-
-
-def _model_classes(place: ModelFolder, trusted: bool) -> list[Any]:
-    """Classes to try: the one the checkpoint names, else those whose weights it may hold.
-
-    A checkpoint that names none is tried from the most specific head to the bare model; one that
-    lacks weights of a class is refused by it, so the first that loads is the one it was saved from.
-    """
-    import transformers
-
-    name = (place.config.get("architectures") or [None])[0]
-    known = getattr(transformers, name or "", None)
-    if known is not None:
-        return [known]
-    if name is not None and not trusted:
-        raise LoadError(
-            f"{place.name} asks for the architecture {name}, which transformers "
-            f"{transformers.__version__} does not have. If its code comes with the weights and you "
-            "trust it, load with trust_remote_code=True (--trust-remote-code)."
-        )
-    heads = ("ForMaskedLM", "ForSeq2SeqLM", "ForCausalLM", "ForImageClassification", "")
-    return [getattr(transformers, f"AutoModel{head}") for head in heads]
-
-
-def _from_gguf(place: GgufFile, dtype: torch.dtype | None, device: str | None) -> nn.Module:
-    from transformers import AutoModelForCausalLM
-
-    return _complete(
-        place,
-        functools.partial(
-            AutoModelForCausalLM.from_pretrained,
-            place.folder,
-            gguf_file=place.file,
-            dtype=dtype or torch.float32,
-            device_map=device,
-            output_loading_info=True,
-        ),
-    )
-
-
-def _complete(place: GgufFile | ModelFolder, loading: Callable[[], Any]) -> nn.Module:
-    """Run a transformers loader; weights that the checkpoint lacks would be random: refuse."""
-    try:
-        model, info = loading()
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
-        raise LoadError(f"{place.name} could not be loaded: {error}") from error
-    missing = sorted(
-        {*info.get("missing_keys", ()), *(k for k, *_ in info.get("mismatched_keys", ()))}
-    )
-    if missing:
-        raise LoadError(
-            f"{place.name} lacks {len(missing)} of the weights of {type(model).__name__} (the "
-            f"first: {missing[0]}); they would be random numbers. Give a complete checkpoint."
-        )
-    assert isinstance(model, nn.Module)
-    return model.eval()
-
-
-def _from_diffusers(
-    place: ModelFolder, dtype: torch.dtype | None, device: str | None, options: dict[str, Any]
-) -> nn.Module:
-    import diffusers
-
-    name = str(place.config["_class_name"])
-    loader = getattr(diffusers, name, None)
-    if loader is None or not issubclass(loader, diffusers.ModelMixin):
-        raise LoadError(
-            f"{place.name} asks for {name}, which is no model of diffusers {diffusers.__version__}."
-        )
-    subfolder = {"subfolder": place.subfolder} if place.subfolder else {}
-    shown = diffusers.utils.logging.is_progress_bar_enabled()
-    diffusers.utils.logging.disable_progress_bar()  # progress is the command's to show
-    try:
-        model = loader.from_pretrained(
-            place.path,
-            torch_dtype=dtype,
-            use_safetensors=True,
-            revision=options["revision"],
-            **subfolder,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise LoadError(f"{place.name} could not be loaded: {error}") from error
-    finally:
-        if shown:
-            diffusers.utils.logging.enable_progress_bar()
-    assert isinstance(model, nn.Module)
-    return (model if device is None else model.to(device)).eval()
-
-
 def _preprocessor(name: str, place: GgufFile | ModelFolder, options: dict[str, Any]) -> Any:
     import transformers
 
@@ -338,6 +225,40 @@ def _preprocessor(name: str, place: GgufFile | ModelFolder, options: dict[str, A
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         return Unavailable(f"none could be loaded from {place.name}: {reason}")
     # A folder without vocabulary files gives an empty tokenizer and no error.
-    if name == "AutoTokenizer" and len(set(found("It was the best of times.")["input_ids"])) < 2:
+    if name == "AutoTokenizer" and len(_ordinary_tokens(found)) < 2:
         return Unavailable(f"{place.name} holds no vocabulary")
     return found
+
+
+def _named_tokenizer(name: str, revision: str | None, trusted: bool) -> Any:
+    """The tokenizer of a folder or a hub id.
+
+    Raises
+    ------
+    LoadError
+        There is none.
+    """
+    from transformers import AutoTokenizer
+
+    folder = Path(name).expanduser().is_dir()
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name,
+            trust_remote_code=trusted,
+            local_files_only=folder or bool(hub_silence()),
+            **({} if folder else {"revision": revision}),
+        )
+    except Exception as error:  # the tokenizers library raises bare exceptions
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise LoadError(
+            f"No tokenizer could be loaded from {name[:80]!r}: {lines[0][:200]} Give a folder with "
+            "a tokenizer.json, or a hub id."
+        ) from error
+    if len(_ordinary_tokens(tokenizer)) < 2:
+        raise LoadError(f"{name[:80]!r} holds no vocabulary. Give a folder with a tokenizer.json.")
+    return tokenizer
+
+
+def _ordinary_tokens(tokenizer: Any) -> set[str]:
+    """Tokens that are not special: a tokenizer without vocabulary files has none."""
+    return set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)

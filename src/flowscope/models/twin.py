@@ -8,7 +8,11 @@ from torch import nn
 from flowscope.errors import InvalidInputError
 from flowscope.records import Unavailable
 
-__all__ = ["fresh_twin", "refuse_broken_weights"]
+__all__ = ["BrokenWeightsError", "fresh_twin", "refuse_broken_weights"]
+
+
+class BrokenWeightsError(InvalidInputError):
+    """A weight is NaN or infinite."""
 
 
 def refuse_broken_weights(model: nn.Module) -> None:
@@ -17,7 +21,7 @@ def refuse_broken_weights(model: nn.Module) -> None:
         if parameter.is_floating_point() and not parameter.is_meta:
             bad = int((~torch.isfinite(parameter)).sum())
             if bad:
-                raise InvalidInputError(
+                raise BrokenWeightsError(
                     f"The weight {name} holds {bad} values that are NaN or infinite; the "
                     "checkpoint is damaged. Load it again from its source."
                 )

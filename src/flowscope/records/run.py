@@ -87,7 +87,9 @@ class Run(Record):
                 f"{self.folder} should be a run folder, found a file: give the folder it is in."
             )
         if not is_folder(self.folder):
-            raise RecordError(f"there is no folder {self.folder}: make the run with Run.create.")
+            raise RecordError(
+                f"there is no folder {self.folder}: give a run folder, as “flowscope runs” lists."
+            )
         if not is_file(self.folder / _MANIFEST):
             raise RecordError(
                 f"{self.folder} is no run: expected a {_MANIFEST} in it, found "

@@ -36,11 +36,23 @@ INSTRUMENT = Instrument(
         ),
         Argument(
             name="texts",
-            help="Prompts, or images for a vision model; the packaged ones when nothing is given.",
-            annotation="Sequence[str] | Tensor | None",
+            help="Prompts, or images for a vision model; the packaged ones when nothing is given. "
+            "A list, one running text, a column or rows of a table, a data set, a DataLoader.",
+            annotation="Any",
             positional=True,
         ),
-        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
+        Argument(
+            name="inputs",
+            help="Images instead: batches of keyword arguments of the forward pass, e.g. a "
+            "DataLoader.",
+            annotation="Iterable[Mapping[str, Any]] | None",
+        ),
+        Argument(
+            name="tokenizer",
+            help="Replaces the tokenizer that comes with the weights: an object, a folder or a hub "
+            "id.",
+            setting="tokenizer",
+        ),
     ),
     stages=(
         variation.STAGE,

@@ -8,12 +8,23 @@ from typing import Any
 
 from torch import nn
 
+from flowscope.errors import InvalidInputError
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.bench import Bench, Subject
+from flowscope.models.batches import (
+    images_in,
+    is_loader,
+    listed_inputs,
+    loaded_items,
+    refuse_failing,
+    refuse_texts,
+)
+from flowscope.models.images.pictures import image_batches, pictures_of
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
+from flowscope.models.positions import refuse_long_prompts
 from flowscope.models.preparation import chosen_texts, loaded_model
-from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of, token_text
+from flowscope.models.prompts import Batch, Prompts, prompts_of, token_text
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.records import Unavailable
 
@@ -37,7 +48,7 @@ class AuditSubject(Subject):
 
     def word(self, outcome: int) -> str:
         """An outcome of the model as text."""
-        labels: Any = getattr(self.model.config, "id2label", None)
+        labels: Any = getattr(getattr(self.model, "config", None), "id2label", None)
         if self.prompts.images and labels:
             return str(labels.get(outcome, outcome))
         if isinstance(self.loaded.tokenizer, Unavailable):
@@ -46,11 +57,11 @@ class AuditSubject(Subject):
 
     def batches(self, batch: int) -> Iterator[Batch]:
         """All prompts, anew at every call."""
-        return batches_of(self.loaded, self.prompts, batch)
+        return image_batches(self.loaded, self.prompts, batch)
 
     def few_batches(self, batch: int) -> Iterator[Batch]:
         """The few prompts of the controls, anew at every call."""
-        return batches_of(self.loaded, self.few, batch)
+        return image_batches(self.loaded, self.few, batch)
 
 
 AuditBench = Bench[AuditSubject, AuditConfig]
@@ -66,12 +77,15 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
     InvalidInputError
         For texts that the model cannot read, or damaged weights.
     """
-    loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
-    texts, where = given.get("texts"), "given"
-    if texts is None:
-        texts, where = chosen_texts(config)
+    loaded = loaded_model(
+        given.get("source", config.model), config, given.get("tokenizer", config.tokenizer)
+    )
+    texts, where = _material(loaded, config, given)
     prompts = prompts_of(loaded, texts, count=config.prompts, length=config.tokens, source=where)
+    if not prompts.images:
+        refuse_long_prompts(loaded.model, max(len(item) for item in prompts.items))
     refuse_broken_weights(loaded.model)
+    refuse_failing(loaded.model, next(image_batches(loaded, prompts.first(1), 1)).inputs)
     return _fitted(config, loaded.model, prompts), AuditSubject(
         loaded=loaded,
         prompts=prompts,
@@ -83,6 +97,39 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         facts=prompts.facts,
         hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
     )
+
+
+def _material(loaded: Loaded, config: AuditConfig, given: Mapping[str, Any]) -> tuple[Any, str]:
+    """Texts or images to read, and where they come from.
+
+    Raises
+    ------
+    InvalidInputError
+        Texts and inputs are both given; or nothing, for a model that reads no texts.
+    """
+    texts, inputs = given.get("texts"), given.get("inputs")
+    if texts is not None and inputs is not None:
+        raise InvalidInputError("Give texts or inputs, not both.")
+    if inputs is not None:
+        texts = images_in(listed_inputs(inputs, loaded.model), loaded)
+    if is_loader(texts):
+        texts = loaded_items(texts)
+    if texts is not None:
+        images = pictures_of(texts, loaded)
+        if images is None:
+            refuse_texts(loaded)
+        return (texts if images is None else images), "given"
+    if loaded.kind in ("vision", "torch"):
+        raise InvalidInputError(
+            f"{loaded.source} is a {loaded.kind} model: only you have what it reads. Give images: "
+            "flowscope.audit(model, images), a tensor [n, channels, height, width]."
+        )
+    if loaded.kind in ("audio", "diffusion"):
+        raise InvalidInputError(
+            f"{loaded.source} is of the kind {loaded.kind}; an audit reads models of texts and "
+            "images. Its heads can be read: flowscope heads."
+        )
+    return chosen_texts(config)
 
 
 def _fitted(config: AuditConfig, model: nn.Module, prompts: Prompts) -> AuditConfig:

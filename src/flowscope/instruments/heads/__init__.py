@@ -30,15 +30,21 @@ INSTRUMENT = Instrument(
             name="texts",
             help="Prompts, or images for a vision model; the packaged ones when nothing is given. "
             "A model that reads neither is read on noise of the right shape, and the run says so.",
-            annotation="Sequence[str] | Tensor | None",
+            annotation="Any",
             positional=True,
         ),
         Argument(
             name="inputs",
-            help="Keyword arguments of the forward pass instead, one mapping per batch.",
-            annotation="Sequence[Mapping[str, Any]] | None",
+            help="Keyword arguments of the forward pass instead: a mapping per batch, a list of "
+            "them, or a DataLoader.",
+            annotation="Iterable[Mapping[str, Any]] | None",
         ),
-        Argument(name="tokenizer", help="Replaces the tokenizer that comes with the weights."),
+        Argument(
+            name="tokenizer",
+            help="Replaces the tokenizer that comes with the weights: an object, a folder or a hub "
+            "id.",
+            setting="tokenizer",
+        ),
     ),
     stages=(geometry.STAGE, portrait.STAGE, dials.STAGE),
 )

@@ -1,12 +1,14 @@
 """Settings of the reading of attention heads."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import FiniteFloat, PositiveFloat
+from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from flowscope.lab.config import ReadingConfig, setting
+from flowscope.lab.config import MOST_INPUTS, ReadingConfig, setting
 
 __all__ = ["HeadsConfig"]
+
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class HeadsConfig(ReadingConfig):
@@ -19,7 +21,7 @@ class HeadsConfig(ReadingConfig):
     The run abstains when no head can be labelled.
     """
 
-    prompts: int = setting(16, "Number of prompts", option=True, ge=1)
+    prompts: int = setting(16, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
     batch: int = setting(4, "Prompts in one pass through the model", ge=1)
     chain: Literal["unmasked", "damped", "quasi-stationary"] = setting(
         "unmasked", "Kernel of the walk", option=True
@@ -34,9 +36,13 @@ class HeadsConfig(ReadingConfig):
         lt=1,
     )
     twins: int = setting(
-        3, "Networks with random weights that the heads are compared with", option=True, ge=3
+        3,
+        "Networks with random weights that the heads are compared with",
+        option=True,
+        ge=3,
+        le=1000,
     )
-    permutations: int = setting(3, "Permutations of the keys of each prompt", ge=3)
+    permutations: int = setting(3, "Permutations of the keys of each prompt", ge=3, le=1000)
     sentence: str | None = setting(
         None, "Text of the portrait", option=True, unset="start of the first prompt"
     )
@@ -47,13 +53,13 @@ class HeadsConfig(ReadingConfig):
     dials: bool = setting(
         True, "Measure the loss while parts of the logits are scaled", option=True
     )
-    dial_layers: tuple[int, ...] = setting(
+    dial_layers: tuple[PositiveInt, ...] = setting(
         (), "Layers in which logits are scaled, counted from 1; empty for all"
     )
-    dial_heads: tuple[int, ...] = setting(
+    dial_heads: tuple[NonNegativeInt, ...] = setting(
         (), "Heads in which logits are scaled, counted from 0; empty for all"
     )
-    draws: int = setting(1, "Random perturbations of equal norm per dial", ge=1)
+    draws: int = setting(1, "Random perturbations of equal norm per dial", ge=1, le=1000)
     metric: tuple[FiniteFloat, ...] = setting(
         (0.5,), "Factors on the metric part of the logits; 1 is the model"
     )
@@ -63,7 +69,7 @@ class HeadsConfig(ReadingConfig):
     flux: tuple[FiniteFloat, ...] = setting(
         (0.0, 0.5), "Factors on the flux part of the logits; 1 is the model"
     )
-    alpha: tuple[FiniteFloat, ...] = setting(
+    alpha: tuple[_Share, ...] = setting(
         (1.0,), "Powers of a column's degree by which the column is divided; 0 is the model"
     )
     temperatures: tuple[PositiveFloat, ...] = setting(

@@ -6,12 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from flowscope.instruments.heads.config import HeadsConfig
 from flowscope.lab.bench import Bench, Subject
+from flowscope.models.batches import (
+    is_loader,
+    listed_inputs,
+    loaded_items,
+    refuse_failing,
+    refuse_texts,
+)
+from flowscope.models.images.pictures import image_argument, pictures_of
 from flowscope.models.loading import Loaded
 from flowscope.models.marks import model_marks
 from flowscope.models.material import Material, material_of
+from flowscope.models.positions import refuse_long_prompts
 from flowscope.models.preparation import loaded_model
+from flowscope.models.prompts import Prompts
 from flowscope.models.twin import refuse_broken_weights
 
 __all__ = ["HeadsBench", "HeadsSubject", "prepare"]
@@ -33,9 +45,14 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
     InvalidInputError
         For material that the model cannot read, or damaged weights.
     """
-    loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
-    material = material_of(loaded, config, given.get("texts"), given.get("inputs"))
+    loaded = loaded_model(
+        given.get("source", config.model), config, given.get("tokenizer", config.tokenizer)
+    )
+    material = _material(loaded, config, given)
+    if isinstance(material.prompts, Prompts) and not material.prompts.images:
+        refuse_long_prompts(loaded.model, max(len(item) for item in material.prompts.items))
     refuse_broken_weights(loaded.model)
+    refuse_failing(loaded.model, next(material.batches(1)).inputs)
     return config, HeadsSubject(
         loaded=loaded,
         material=material,
@@ -50,6 +67,25 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
         },
         hashes={"tokens": material.data_hash, "texts": material.text_hash},
     )
+
+
+def _material(loaded: Loaded, config: HeadsConfig, given: Mapping[str, Any]) -> Material:
+    """What the heads are read on: texts, images or batches that were given, or the usual ones."""
+    texts, inputs = given.get("texts"), given.get("inputs")
+    if inputs is not None:
+        inputs = listed_inputs(inputs, loaded.model)
+    if is_loader(texts):
+        texts = loaded_items(texts)
+    images = None if texts is None else pictures_of(texts, loaded)
+    if images is None:
+        if texts is not None:
+            refuse_texts(loaded)
+        return material_of(loaded, config, texts, inputs)
+    if loaded.kind == "vision":
+        return material_of(loaded, config, images, inputs)
+    name = image_argument(loaded.model)
+    parts = [{name: part} for part in torch.split(images[: config.prompts], config.batch)]
+    return material_of(loaded, config, None, listed_inputs(parts, loaded.model))
 
 
 HeadsBench = Bench[HeadsSubject, HeadsConfig]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flowscope.lab.config import Config, setting, shared_setting
+from flowscope.lab.config import MOST_DRAWS, MOST_INPUTS, Config, setting, shared_setting
 
 __all__ = ["GUIDED", "ImageConfig"]
 
@@ -35,7 +35,7 @@ class ImageConfig(Config):
         option=True,
         unset="the bundled one for the bundled model",
     )
-    images: int = setting(40, "Images whose paths are compared", option=True, ge=8)
+    images: int = setting(40, "Images whose paths are compared", option=True, ge=8, le=MOST_INPUTS)
     steps: int = setting(16, "Reverse steps of a path", option=True, ge=4)
     bins: int = setting(64, "Bins of a histogram of pixel values", option=True, ge=4)
     doubling: tuple[int, ...] = setting(
@@ -45,7 +45,9 @@ class ImageConfig(Config):
         metavar="K,K,…",
         min_length=2,
     )
-    family_images: int = setting(16, "Images on which the error of sampling is measured", ge=8)
+    family_images: int = setting(
+        16, "Images on which the error of sampling is measured", ge=8, le=MOST_INPUTS
+    )
     lams: tuple[float, ...] = setting(
         (0.0, 0.5, 1.0),
         "Members λ of the family of samplers, from ODE (0) to SDE (1)",
@@ -72,18 +74,21 @@ class ImageConfig(Config):
     uturn_images: int = setting(
         12, "Images that are noised to a time and denoised again; 0 leaves this out", ge=0
     )
-    uturn_times: int = setting(6, "Times to which images are noised", ge=1)
+    uturn_times: int = setting(6, "Times to which images are noised", ge=1, le=1000)
     guidance: float = setting(
         1.0, "Scale of classifier-free guidance; 1 is none", ge=0, allow_inf_nan=False
     )
     batch: int = setting(40, "Images in one pass through the model", ge=1)
     resamples: int = setting(
-        1000, "Bootstrap resamples of the images behind all other intervals", ge=20
+        1000, "Bootstrap resamples of the images behind all other intervals", ge=20, le=MOST_DRAWS
     )
     draws: int = setting(
-        999, "Resamples and swaps of the images behind the distances of histograms", ge=39
+        999,
+        "Resamples and swaps of the images behind the distances of histograms",
+        ge=39,
+        le=MOST_DRAWS,
     )
-    seed: int = setting(0, "Seed of the noise and of resampling", option=True)
+    seed: int = shared_setting("seed")
     out: str = shared_setting("out")
     device: str | None = shared_setting("device")
     dtype: str | None = shared_setting("dtype")

@@ -1,6 +1,6 @@
 """Settings of the synchronisation of coupled replicas."""
 
-from flowscope.lab.config import Config, setting, shared_setting
+from flowscope.lab.config import MOST_DRAWS, MOST_INPUTS, Config, setting, shared_setting
 
 __all__ = ["ENOUGH_PAIRS", "SyncConfig"]
 
@@ -35,11 +35,12 @@ class SyncConfig(Config):
     labels: tuple[int, ...] = setting(
         (0,), "Classes by number", option=True, metavar="N,N,…", min_length=1
     )
-    pairs: int = setting(24, "Pairs of replicas per class", option=True, ge=4)
+    pairs: int = setting(24, "Pairs of replicas per class", option=True, ge=4, le=MOST_INPUTS)
     finals: int = setting(
         128,
         "Images per class behind the covariance of the Gaussian control",
         ge=0,
+        le=MOST_INPUTS,
     )
     steps: int = setting(16, "Reverse steps of a generation", option=True, ge=6)
     couplings: tuple[float, ...] = setting(
@@ -77,7 +78,9 @@ class SyncConfig(Config):
     kept: int = setting(
         16, "Steps, evenly spaced, at which differences inside the model are measured", ge=2
     )
-    draws: int = setting(199, "Exchanges of pairs behind the null of the internal gap", ge=39)
+    draws: int = setting(
+        199, "Exchanges of pairs behind the null of the internal gap", ge=39, le=MOST_DRAWS
+    )
     propagation: bool = setting(True, "Whether the linear response of every block is measured")
     propagation_steps: int = setting(
         2, "Steps, evenly spaced, at which the linear response is measured", ge=2
@@ -88,8 +91,10 @@ class SyncConfig(Config):
     batch: int = setting(
         64, "Pairs per pass while images are made; the modes take all pairs at once", ge=1
     )
-    resamples: int = setting(1000, "Bootstrap resamples of the pairs behind each interval", ge=20)
-    seed: int = setting(0, "Seed of the noise and of resampling", option=True)
+    resamples: int = setting(
+        1000, "Bootstrap resamples of the pairs behind each interval", ge=20, le=MOST_DRAWS
+    )
+    seed: int = shared_setting("seed")
     out: str = shared_setting("out")
     device: str | None = shared_setting("device")
     dtype: str | None = shared_setting("dtype")

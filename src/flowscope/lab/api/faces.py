@@ -6,6 +6,7 @@ Its signature and its docstring hold every setting, so that a notebook completes
 from __future__ import annotations
 
 import inspect
+import os
 import tempfile
 import textwrap
 from collections.abc import Callable, Mapping
@@ -123,6 +124,8 @@ def _called(instrument: Instrument, given: dict[str, Any]) -> Any:
     out, progress, only = (given.pop(name, default) for name, (_, default, _) in _SHARED.items())
     objects, recorded = _split(instrument, given)
     config = instrument.config.resolved({**given, **recorded})
+    if out is not None and not isinstance(out, (str, os.PathLike)):
+        raise InvalidInputError(f"out must be the path of a folder; got {type(out).__name__}.")
     folder = (
         Path(tempfile.mkdtemp(prefix="flowscope-")) / instrument.name if out is None else Path(out)
     )

@@ -25,6 +25,7 @@ _TYPES = {
     "Any": "typing",
     "Callable": "collections.abc",
     "Literal": "typing",
+    "Iterable": "collections.abc",
     "Mapping": "collections.abc",
     "Path": "pathlib",
     "Progress": "flowscope.lab.running.progress",

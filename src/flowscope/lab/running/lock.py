@@ -86,7 +86,13 @@ class FolderLock:
             folder cannot be written.
         """
         folder = folder.absolute()
-        made = [part for part in (folder, *folder.parents) if not part.exists()]
+        try:
+            made = [part for part in (folder, *folder.parents) if not part.exists()]
+        except OSError as error:
+            raise RecordError(
+                f"{str(folder)[:80]}… cannot be a run folder: {error.strerror}. Choose another "
+                "folder."
+            ) from error
         owner = this_process()
         try:
             make_folder(folder)

@@ -25,6 +25,10 @@ def only_names(only: str | Iterable[str] | None) -> tuple[str, ...]:
     InvalidInputError
         A string without a name: it would mean that nothing is to be measured.
     """
+    if not isinstance(only, (str, Iterable)) and only is not None:
+        raise InvalidInputError(
+            f"only takes names of claims or stages, e.g. P0,P2; got {type(only).__name__}."
+        )
     if not isinstance(only, str):
         return tuple(str(name) for name in only or ())
     names = tuple(name.strip() for name in only.split(",") if name.strip())

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["RunWriter", "commit", "default_folder", "lending_folders", "manifest_of", "places_of"]
 
 
+_LONGEST_NAME = 50
+"""Characters of a model's name in that of a run folder; four bytes each still make a file name."""
+
+
 class RunWriter:
     """Writes one run and resumes an unfinished one in the same folder; no other process may.
 
@@ -137,15 +141,18 @@ def _opened(folder: Path, manifest: Manifest, places: Collection[str]) -> Run:
 
 def default_folder(out: str, instrument: Instrument, subject: Subject, manifest: Manifest) -> Path:
     """Folder of this run alone: its name holds a hash of everything that decides the numbers."""
-    model = Path(subject.source).name.replace(" ", "-") or "model"
+    model = Path(subject.source).name.replace(" ", "-")[:_LONGEST_NAME] or "model"
     key = run_key(manifest, places_of(instrument))
     return Path(out) / f"{instrument.name}-{model}-{key[:6]}"
 
 
 def lending_folders(folder: Path, instrument: Instrument) -> tuple[Path, ...]:
     """Shards of other runs of an instrument beside a folder; their names say what decides them."""
-    beside = folder.absolute().parent.glob(f"{instrument.name}-*/shards")
-    return tuple(sorted(shards for shards in beside if shards.parent != folder.absolute()))
+    try:
+        beside = sorted(folder.absolute().parent.glob(f"{instrument.name}-*/shards"))
+    except OSError:  # a name that is too long; who writes the folder says so
+        return ()
+    return tuple(shards for shards in beside if shards.parent != folder.absolute())
 
 
 def places_of(instrument: Instrument) -> frozenset[str]:

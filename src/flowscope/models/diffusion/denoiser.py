@@ -7,7 +7,6 @@ of the library that is variance preserving serves, because its $\bar\alpha$ are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, LoadError, UnsupportedModelError
+from flowscope.models.checkpoints.hub import fetched
+from flowscope.models.checkpoints.sources import ModelFolder, json_object, located
+from flowscope.models.checkpoints.weights import complete_model
 from flowscope.models.loading import Loaded
-from flowscope.models.sources import ModelFolder, located
 from flowscope.records import Unavailable
 
 __all__ = ["Clock", "Denoiser", "denoiser_of", "image_shape"]
@@ -290,14 +291,19 @@ def _from_pipeline_folder(place: ModelFolder, loaded: Loaded, revision: str | No
     for part in ("vae", "vqvae"):
         if _holds(index, part):
             decoder = _decoder(place, part, str(index[part][1]), loaded, revision)
-    names = index.get("id2label") or {}
-    classes = tuple(str(names[key]) for key in sorted(names, key=int))
+    classes = _class_names(index.get("id2label"))
     return _Parts(scheduler=scheduler, decoder=decoder, classes=classes)
+
+
+def _class_names(labels: Any) -> tuple[str, ...]:
+    """Names of classes in the order of their numbers; none where there is no such table."""
+    numbered = isinstance(labels, dict) and all(str(key).isdecimal() for key in labels)
+    return tuple(str(labels[key]) for key in sorted(labels, key=int)) if numbered else ()
 
 
 def _holds(index: dict[str, Any], part: str) -> bool:
     """Whether a pipeline has a part; an optional one that it lacks is written as nulls."""
-    return isinstance(index.get(part), list) and bool(index[part][0])
+    return isinstance(index.get(part), list) and any(index[part][:1])
 
 
 def _decoder(
@@ -306,27 +312,26 @@ def _decoder(
     import diffusers
 
     weight = next(loaded.model.parameters())
-    try:
-        network: nn.Module = getattr(diffusers, name).from_pretrained(
+    network = complete_model(
+        f"The decoder of {place.name}",
+        lambda: getattr(diffusers, name).from_pretrained(
             place.path,
             subfolder=part,
             use_safetensors=True,
             torch_dtype=weight.dtype,
             revision=revision,
-        )
-    except (OSError, ValueError, AttributeError, RuntimeError) as error:
-        raise LoadError(f"The decoder of {place.name} could not be loaded: {error}") from error
-    return network.to(weight.device).eval()
+            local_files_only=place.offline,
+            output_loading_info=True,
+        ),
+    )
+    return network.to(weight.device)
 
 
 def _index(place: ModelFolder, revision: str | None) -> dict[str, Any]:
     file = Path(place.path) / "model_index.json"
     if not file.is_file():
-        from huggingface_hub import hf_hub_download
-
-        file = Path(hf_hub_download(place.path, "model_index.json", revision=revision))
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+        file = fetched(place.path, "model_index.json", revision, offline=place.offline)
+    return json_object(file)
 
 
 def _scheduler(given: Any, subfolder: str | None = None, revision: str | None = None) -> Any:
@@ -341,8 +346,9 @@ def _scheduler(given: Any, subfolder: str | None = None, revision: str | None = 
             raise ValueError("it names no class")
         kind = getattr(diffusers, config["_class_name"])
         return kind.from_config(config)
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise LoadError(f"{given} holds no scheduler of diffusers: {error}") from error
+    except Exception as error:  # a library raises whatever it meets in a damaged file
+        reason = f"{str(error).partition(chr(10))[0]} Give a folder with a scheduler_config.json."
+        raise LoadError(f"{given} holds no scheduler of diffusers: {reason}") from error
 
 
 def _variance_preserving(scheduler: Any, learned: bool) -> dict[str, Any]:

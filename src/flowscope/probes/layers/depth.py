@@ -47,6 +47,17 @@ class Rows:
         row, position = np.nonzero(mask.cpu().numpy())
         return cls(prompt=prompts[row], position=position, chosen=mask.bool())
 
+    def over(self, length: int) -> Self:
+        """The same rows of inputs with ``length`` positions.
+
+        A mask of one entry stands for a whole image or sound: all its positions count.
+        """
+        if self.chosen.shape[1] != 1 or length == 1:
+            return self
+        whole = self.chosen.cpu().expand(-1, length)
+        position = np.tile(np.arange(length), len(self.prompt))
+        return type(self)(prompt=np.repeat(self.prompt, length), position=position, chosen=whole)
+
 
 def positions_readout(tail: Tail) -> Readout:
     """Logits of each chosen position on its own."""
@@ -96,6 +107,8 @@ class DepthProbe(Reducer):
         if self._rows is None:
             raise TapError("A depth probe must begin a batch before it is updated.")
         if event.site.index == 0:
+            if not self._pooled:
+                self._rows = self._rows.over(event.hidden_in.shape[1])
             self._advance(event.hidden_in)
         self._advance(event.hidden_out)
 

@@ -32,6 +32,8 @@ class HiddenProbe(Reducer):
     def update(self, event: BlockPass) -> None:
         """One block of the batch."""
         assert self._rows is not None
+        if event.site.index == 0:
+            self._rows = self._rows.over(event.hidden_in.shape[1])
         before, after = (
             hidden.detach()[self._rows.chosen.to(hidden.device)].to(torch.float32)
             for hidden in (event.hidden_in, event.hidden_out)

@@ -156,12 +156,17 @@ def _scouted(model: nn.Module, batches: Iterable[Batch]) -> Iterator[Batch]:
     first = next(whole, None)
     if first is None:
         return
-    if all(isinstance(x, Tensor) and x.ndim == 2 for x in first.inputs.values()):
+    if all(isinstance(x, Tensor) and _is_text(x) for x in first.inputs.values()):
         given = _inputs(model, first)
         short = {n: x[:1, :_SCOUT] if isinstance(x, Tensor) else x for n, x in given.items()}
         model_anatomy(model, short)
     for batch in chain([first], whole):
         yield replace(batch, inputs=_inputs(model, batch))
+
+
+def _is_text(tensor: Tensor) -> bool:
+    """Whether an input is token numbers or a mask of them; a waveform cannot be cut to a few."""
+    return tensor.ndim == 2 and not tensor.is_floating_point()
 
 
 class _Chains(TapProbe):
