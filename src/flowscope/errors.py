@@ -11,6 +11,7 @@ __all__ = [
     "InvalidInputError",
     "LoadError",
     "Missing",
+    "ModelWarning",
     "RecordError",
     "RecordWarning",
     "TapError",
@@ -48,6 +49,10 @@ class LoadError(FlowscopeError):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class ModelWarning(UserWarning):
+    """A model was not as a measurement needs it and was changed for its time; the message says."""
 
 
 class RecordWarning(UserWarning):

@@ -11,9 +11,10 @@ from torch import nn
 from flowscope.instruments.audit.config import AuditConfig
 from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
-from flowscope.models.marks import model_marks
-from flowscope.models.preparation import chosen_texts, loaded_model
+from flowscope.models.marks import model_facts, model_marks
+from flowscope.models.preparation import chosen_texts, feeding_of, loaded_model
 from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of, token_text
+from flowscope.models.reading.repeats import refuse_noise
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.records import Unavailable
 
@@ -70,8 +71,17 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
     texts, where = given.get("texts"), "given"
     if texts is None:
         texts, where = chosen_texts(config)
-    prompts = prompts_of(loaded, texts, count=config.prompts, length=config.tokens, source=where)
+    prompts = prompts_of(
+        loaded,
+        texts,
+        count=config.prompts,
+        length=config.tokens,
+        source=where,
+        feeding=feeding_of(config),
+    )
     refuse_broken_weights(loaded.model)
+    inputs = next(batches_of(loaded, prompts.first(1), 1)).inputs
+    repeats = refuse_noise(loaded.model, lambda: loaded.model(**inputs))
     return _fitted(config, loaded.model, prompts), AuditSubject(
         loaded=loaded,
         prompts=prompts,
@@ -80,7 +90,7 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
         marks={**model_marks(loaded), "data": prompts.data_hash},
-        facts=prompts.facts,
+        facts={**prompts.facts, **model_facts(loaded, repeats)},
         hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
     )
 

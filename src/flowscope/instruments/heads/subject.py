@@ -9,9 +9,10 @@ from typing import Any
 from flowscope.instruments.heads.config import HeadsConfig
 from flowscope.lab.bench import Bench, Subject
 from flowscope.models.loading import Loaded
-from flowscope.models.marks import model_marks
+from flowscope.models.marks import model_facts, model_marks
 from flowscope.models.material import Material, material_of
 from flowscope.models.preparation import loaded_model
+from flowscope.models.reading.repeats import refuse_noise
 from flowscope.models.twin import refuse_broken_weights
 
 __all__ = ["HeadsBench", "HeadsSubject", "prepare"]
@@ -36,6 +37,8 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
     loaded = loaded_model(given.get("source", config.model), config, given.get("tokenizer"))
     material = material_of(loaded, config, given.get("texts"), given.get("inputs"))
     refuse_broken_weights(loaded.model)
+    inputs = next(material.batches(1)).inputs
+    repeats = refuse_noise(loaded.model, lambda: loaded.model(**inputs))
     return config, HeadsSubject(
         loaded=loaded,
         material=material,
@@ -47,6 +50,8 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
             "prompts": material.size,
             "tokens_measured": material.tokens,
             "material": material.source,
+            **({"fed": material.fed} if material.fed else {}),
+            **model_facts(loaded, repeats),
         },
         hashes={"tokens": material.data_hash, "texts": material.text_hash},
     )
