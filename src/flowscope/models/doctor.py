@@ -19,7 +19,7 @@ from flowscope.models.config import DoctorConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
 from flowscope.models.reading.repeats import Spread, answer_spread
-from flowscope.models.reading.tokens import Feeding
+from flowscope.models.reading.tokens import PLAIN
 from flowscope.models.reading.words import fed_words
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
@@ -332,7 +332,7 @@ def _examination(
         seam=anatomy.seam,
         reading_error=error,
         refused=False,
-        fed=fed_words(loaded, Feeding()) if loaded.kind in _SPOKEN else "",
+        fed=fed_words(loaded, PLAIN) if loaded.kind in _SPOKEN else "",
         unwrapped=loaded.wrappers,
     )
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.models.loading import Loaded
 from flowscope.models.reading.targets import shifted_ids
-from flowscope.models.reading.tokens import Feeding, windows_of
+from flowscope.models.reading.tokens import PLAIN, windows_of
 from flowscope.records import Unavailable
 
 __all__ = ["sample_inputs"]
@@ -117,7 +117,7 @@ def _transformer_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any
 def _text_ids(tokenizer: Any, length: int) -> Tensor:
     """Rows of one length as a model is fed them: with the special tokens of the tokenizer."""
     text = " ".join([TEXT] * (1 + _ROWS * length // 8))
-    windows = windows_of(tokenizer, text, Feeding(), length=length, running=True)
+    windows = windows_of(tokenizer, text, PLAIN, length=length, running=True)
     rows = [window.ids for window in windows if len(window.ids) == length][:_ROWS]
     if len(rows) < _ROWS:  # a tokenizer of few words
         rows = (rows or [np.resize(tokenizer(text)["input_ids"], length)]) * _ROWS

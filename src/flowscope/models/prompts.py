@@ -21,7 +21,7 @@ from flowscope.models.reading.targets import (
     hidden_positions,
     shifted_positions,
 )
-from flowscope.models.reading.tokens import Feeding, Window, windows_of
+from flowscope.models.reading.tokens import PLAIN, Feeding, Window, windows_of
 from flowscope.models.reading.words import fed_words, mask_token
 from flowscope.models.texts import Texts, given_texts
 from flowscope.records import Unavailable
@@ -150,7 +150,7 @@ def prompts_of(
     count: int,
     length: int,
     source: str = "given",
-    feeding: Feeding = Feeding(),
+    feeding: Feeding = PLAIN,
 ) -> Prompts:
     """The first ``count`` prompts of at most ``length`` tokens.
 

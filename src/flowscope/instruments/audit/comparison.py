@@ -81,8 +81,8 @@ def _unpaired(first: Run, second: Run, prompts: tuple[int, int]) -> str:
     tokens, texts = ([_hash(run, name) for run in (first, second)] for name in ("tokens", "texts"))
     if None in tokens:
         return "a run does not say which tokens it read"
-    if tokens[0] == tokens[1] and prompts[0] == prompts[1]:
-        return ""
+    if tokens[0] == tokens[1]:
+        return "" if prompts[0] == prompts[1] else "the numbers of prompts differ"
     if None not in texts and texts[0] == texts[1]:
         return "the texts are the same, their tokens are not"
     return "the texts differ"

@@ -112,7 +112,8 @@ class Comparison:
                 "Look at these depths in both reports (flowscope report RUN), and compare two runs "
                 "on other texts to see whether the change stays."
             )
-        pairs = "" if self.paired else "give both runs the same tokens, or "
+        what = "tokens" if "tokens" in self.unpaired else "texts"
+        pairs = "" if self.paired else f"give both runs the same {what}, or "
         return (
             f"To see smaller differences, {pairs}read more prompts: four times as many make the "
             "intervals half as wide."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["Feeding", "Window", "added_tokens", "shortened", "windows_of"]
+__all__ = ["PLAIN", "Feeding", "Window", "added_tokens", "shortened", "windows_of"]
 
 Ids = NDArray[np.int64]
 _PLACES = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "pad_token_id")
@@ -43,6 +43,10 @@ class Feeding:
     chat: bool = False
     masked_share: float = 0.15
     seed: int = 0
+
+
+PLAIN = Feeding()
+"""As the tokenizer has it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,8 +148,8 @@ def _framed(tokenizer: Any, text: str, *, special: bool) -> tuple[Ids, Ids, Ids]
 def _special_ids(tokenizer: Any) -> list[int]:
     """Tokens that mark a place; one that also stands for unknown words is text."""
     unknown = getattr(tokenizer, "unk_token_id", None)
-    marks = {getattr(tokenizer, name, None) for name in _PLACES} - {None, unknown}
-    return sorted(int(mark) for mark in marks)
+    marks = {getattr(tokenizer, name, None) for name in _PLACES} - {unknown}
+    return sorted(int(mark) for mark in marks if mark is not None)
 
 
 def _chat_windows(tokenizer: Any, text: str, *, length: int, running: bool) -> Iterator[Window]:

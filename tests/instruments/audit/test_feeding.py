@@ -1,0 +1,216 @@
+"""An audit reads a model as it was trained: mode, tokens, rows, hidden positions, wrappers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.testing import assert_allclose
+from tests import networks
+from tests.models.reading.synthetic_tokenizers import TEXTS, beginning, bracketed, ended, plain
+from torch import nn
+
+import flowscope as fs
+from flowscope.errors import InvalidInputError, ModelWarning, UnsupportedModelError
+from flowscope.instruments.audit.reading import Depth
+from flowscope.models.prompts import prompts_of
+from flowscope.models.reading.tokens import Feeding
+
+SMALL = {"resamples": 20, "controls": False, "tokens": 24, "only": "P0"}
+TABLES = ("layers", "segments", "heads")
+
+
+def _layers(model, tokenizer, **more):
+    return fs.audit(model, TEXTS, tokenizer=tokenizer, **{**SMALL, **more})
+
+
+def _same(first, second):
+    return first.run.read_table("layers").equals(second.run.read_table("layers"))
+
+
+def _flags(model):
+    return [module.training for module in model.modules()]
+
+
+def test_a_model_in_training_mode_is_measured_without_dropout():
+    model = networks.gpt2()[0]
+    quiet = _layers(model, plain())
+    model.train()
+    model.transformer.h[1].eval()
+    before = _flags(model)
+    with pytest.warns(ModelWarning, match="GPT2LMHeadModel"):
+        loud = _layers(model, plain())
+    with pytest.warns(ModelWarning):
+        loaded = _layers(fs.load(model, tokenizer=plain()), None)
+    assert _flags(model) == before
+    assert _same(quiet, loud)
+    assert _same(quiet, loaded)
+    assert "evaluation mode" in loud.settings["measured"]["mode"]
+    assert "mode" not in quiet.settings["measured"]
+
+
+class _Noise(nn.Module):
+    def forward(self, x):
+        return x + 0.3 * torch.randn_like(x)
+
+
+def test_a_model_that_answers_differently_twice_is_refused_and_its_modes_come_back():
+    model = networks.gpt2()[0].train()
+    model.transformer.drop = _Noise()
+    before = _flags(model)
+    for instrument in (fs.audit, fs.heads):
+        with (
+            pytest.warns(ModelWarning),
+            pytest.raises(UnsupportedModelError, match="two passes on one input differ"),
+        ):
+            instrument(model, TEXTS, tokenizer=plain(), tokens=24)
+        assert _flags(model) == before
+
+
+def test_special_tokens_are_seen_and_are_no_rows():
+    model = networks.gpt2()[0]
+    with_bos, without = _layers(model, beginning()), _layers(model, plain())
+    stripped = _layers(model, beginning(), special_tokens=False)
+    assert _same(without, stripped)
+    assert not _same(without, with_bos)
+    facts = [run.settings["measured"] for run in (with_bos, without, stripped)]
+    assert [fact["tokens_measured"] for fact in facts] == [86 + 4, 86, 86]
+    assert "<s> text" in facts[0]["fed"]
+    assert "adds no special token" in facts[1]["fed"]
+    assert "would make it <s> text" in facts[2]["fed"]
+
+
+def test_no_row_of_any_table_is_a_special_token():
+    run = fs.audit(networks.bert()[0], TEXTS, tokenizer=bracketed(), masked_share=0.0,
+                   **{**SMALL, "only": ("tokens", "P3")})  # fmt: skip
+    tokens = run.run.read_table("tokens")
+    assert set(tokens["position"]) == set(range(1, 23)), "[CLS] and [SEP] are no rows"
+    assert not tokens["token"].isin(["[CLS]", "[SEP]"]).any()
+
+
+@pytest.fixture
+def every_segment_passes(monkeypatch):
+    """Small random models pass no gate; what follows it is to be tested."""
+    monkeypatch.setattr(Depth, "passing", property(lambda self: list(self.evidence)))
+
+
+def test_a_masked_model_is_judged_at_hidden_positions_with_visible_ones_beside(
+    every_segment_passes,
+):
+    model, tokenizer = networks.bert()[0], bracketed()
+    run = fs.audit(
+        model, TEXTS, tokenizer=tokenizer, resamples=20, controls=False, tokens=24, only="exits",
+        seed=5,
+    )  # fmt: skip
+    hidden, visible = run.run.read_table("depth_loss"), run.run.read_table("visible_loss")
+    loaded = fs.load(model, tokenizer=tokenizer)
+    prompts = prompts_of(loaded, TEXTS, count=64, length=24, feeding=Feeding(seed=5))
+    assert run.run.read_manifest().data_hashes["tokens"] == prompts.data_hash
+    losses = []
+    for number in range(len(prompts)):
+        place = prompts.at(number)
+        with torch.no_grad():
+            logits = model(torch.from_numpy(prompts.items[number])[None]).logits[0]
+        rows = np.flatnonzero(place.named)
+        losses += F.cross_entropy(
+            logits[rows], torch.from_numpy(place.targets[rows]), reduction="none"
+        ).tolist()
+    assert hidden["tokens"].iloc[0] == len(losses)
+    assert_allclose(hidden["loss"].iloc[0], np.mean(losses), rtol=1e-5)
+    # Before the first layer every hidden token is the same mask: its token cannot be known.
+    assert hidden["loss"].iloc[-1] != pytest.approx(visible["loss"].iloc[-1], rel=1e-3)
+    assert "hidden behind [MASK]" in run.settings["measured"]["fed"]
+    page = run.report().read_text(encoding="utf-8")
+    assert "Mean loss on hidden tokens" in page
+    assert "hidden behind [MASK]" in page
+    assert any("hidden token" in finding.text for finding in run.findings)
+
+
+def test_an_encoder_decoder_has_losses_of_its_shifted_targets(every_segment_passes):
+    model = networks.t5()[0]
+    run = fs.audit(
+        model, TEXTS, tokenizer=ended(), resamples=20, controls=False, tokens=24, only="exits",
+    )  # fmt: skip
+    table = run.run.read_table("depth_loss")
+    losses = []
+    for text in TEXTS:
+        labels = torch.tensor([ended()(text)["input_ids"]])
+        with torch.no_grad():
+            logits = model(input_ids=labels, labels=labels).logits[0]
+        losses.append(F.cross_entropy(logits[1:-1], labels[0, 1:-1], reduction="none"))
+    assert_allclose(table["loss"].iloc[0], torch.cat(losses).mean(), rtol=1e-4)
+
+
+class _Adapted(nn.Module):
+    """A wrapper with PEFT's face."""
+
+    def __init__(self, base, learns_prompts=False):
+        super().__init__()
+        self.base_model = base
+        self.active_peft_config = SimpleNamespace(is_prompt_learning=learns_prompts)
+        self.peft_config = {"default": self.active_peft_config}
+
+    def get_base_model(self):
+        return self.base_model
+
+    def forward(self, *args, **kwargs):
+        return self.base_model(*args, **kwargs)
+
+
+WRAPPED = {
+    "compiled": lambda model: torch.compile(model),
+    "parallel": nn.DataParallel,
+    "adapted": _Adapted,
+    "compiled, parallel and adapted": lambda m: torch.compile(nn.DataParallel(_Adapted(m))),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_wrapped_model_is_fed_and_measured_as_the_bare_one(name):
+    model = networks.gpt2()[0]
+    bare = _layers(model, beginning())
+    wrapped = _layers(WRAPPED[name](model), beginning())
+    assert _same(bare, wrapped)
+    hashes = [run.run.read_manifest().data_hashes for run in (bare, wrapped)]
+    assert hashes[0] == hashes[1]
+    assert wrapped.settings["measured"]["unwrapped"]
+
+
+def test_a_pipeline_brings_its_tokenizer():
+    from transformers import pipeline
+
+    model = networks.gpt2()[0]
+    whole = pipeline("text-generation", model=model, tokenizer=beginning())
+    assert _same(_layers(model, beginning()), _layers(whole, None))
+    assert fs.doctor(whole).unwrapped == ("TextGenerationPipeline",)
+
+
+def test_an_adapter_that_learns_prompts_is_refused():
+    with pytest.raises(UnsupportedModelError, match="virtual tokens"):
+        fs.load(_Adapted(networks.gpt2()[0], learns_prompts=True))
+
+
+def test_runs_of_other_tokens_are_not_paired():
+    model = networks.gpt2()[0]
+    first, second = _layers(model, plain()), _layers(model, beginning())
+    comparison = fs.compare(first, second)
+    assert not comparison.paired
+    assert "the texts are the same, their tokens are not" in comparison.title
+    assert fs.compare(first, _layers(model, plain())).paired
+
+
+def test_what_is_fed_is_part_of_the_key_of_a_run(tmp_path):
+    model = networks.gpt2()[0]
+    _layers(model, plain(), out=tmp_path / "run")
+    with pytest.raises(fs.errors.RecordError, match="special_tokens is True there and False now"):
+        _layers(model, plain(), out=tmp_path / "run", special_tokens=False)
+
+
+def test_a_chat_needs_a_template():
+    model = networks.gpt2()[0]
+    with pytest.raises(InvalidInputError, match="no chat template"):
+        _layers(model, plain(), chat=True)
+    chat = _layers(model, plain(chat=True), chat=True, tokens=64)
+    assert "chat template" in chat.settings["measured"]["fed"]
+    assert chat.settings["measured"]["tokens_measured"] == 86 + 4 * 5
