@@ -1,5 +1,6 @@
 """An audit reads a model as it was trained: mode, tokens, rows, hidden positions, wrappers."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
 from tests import networks
+from tests.instruments.tiny import command
 from tests.models.reading.synthetic_tokenizers import TEXTS, beginning, bracketed, ended, plain
 from torch import nn
 
@@ -18,7 +20,6 @@ from flowscope.models.prompts import prompts_of
 from flowscope.models.reading.tokens import Feeding
 
 SMALL = {"resamples": 20, "controls": False, "tokens": 24, "only": "P0"}
-TABLES = ("layers", "segments", "heads")
 
 
 def _layers(model, tokenizer, **more):
@@ -33,9 +34,20 @@ def _flags(model):
     return [module.training for module in model.modules()]
 
 
-def test_a_model_in_training_mode_is_measured_without_dropout():
+@pytest.fixture(scope="module")
+def quiet():
+    """The small GPT-2 on text alone."""
+    return _layers(networks.gpt2()[0], plain())
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """The same with BOS in front."""
+    return _layers(networks.gpt2()[0], beginning())
+
+
+def test_a_model_in_training_mode_is_measured_without_dropout(quiet):
     model = networks.gpt2()[0]
-    quiet = _layers(model, plain())
     model.train()
     model.transformer.h[1].eval()
     before = _flags(model)
@@ -68,13 +80,11 @@ def test_a_model_that_answers_differently_twice_is_refused_and_its_modes_come_ba
         assert _flags(model) == before
 
 
-def test_special_tokens_are_seen_and_are_no_rows():
-    model = networks.gpt2()[0]
-    with_bos, without = _layers(model, beginning()), _layers(model, plain())
-    stripped = _layers(model, beginning(), special_tokens=False)
-    assert _same(without, stripped)
-    assert not _same(without, with_bos)
-    facts = [run.settings["measured"] for run in (with_bos, without, stripped)]
+def test_special_tokens_are_seen_and_are_no_rows(quiet, begun):
+    stripped = _layers(networks.gpt2()[0], beginning(), special_tokens=False)
+    assert _same(quiet, stripped)
+    assert not _same(quiet, begun)
+    facts = [run.settings["measured"] for run in (begun, quiet, stripped)]
     assert [fact["tokens_measured"] for fact in facts] == [86 + 4, 86, 86]
     assert "<s> text" in facts[0]["fed"]
     assert "adds no special token" in facts[1]["fed"]
@@ -167,22 +177,19 @@ WRAPPED = {
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_a_wrapped_model_is_fed_and_measured_as_the_bare_one(name):
-    model = networks.gpt2()[0]
-    bare = _layers(model, beginning())
-    wrapped = _layers(WRAPPED[name](model), beginning())
-    assert _same(bare, wrapped)
-    hashes = [run.run.read_manifest().data_hashes for run in (bare, wrapped)]
+def test_a_wrapped_model_is_fed_and_measured_as_the_bare_one(name, begun):
+    wrapped = _layers(WRAPPED[name](networks.gpt2()[0]), beginning())
+    assert _same(begun, wrapped)
+    hashes = [run.run.read_manifest().data_hashes for run in (begun, wrapped)]
     assert hashes[0] == hashes[1]
     assert wrapped.settings["measured"]["unwrapped"]
 
 
-def test_a_pipeline_brings_its_tokenizer():
+def test_a_pipeline_brings_its_tokenizer(begun):
     from transformers import pipeline
 
-    model = networks.gpt2()[0]
-    whole = pipeline("text-generation", model=model, tokenizer=beginning())
-    assert _same(_layers(model, beginning()), _layers(whole, None))
+    whole = pipeline("text-generation", model=networks.gpt2()[0], tokenizer=beginning())
+    assert _same(begun, _layers(whole, None))
     assert fs.doctor(whole).unwrapped == ("TextGenerationPipeline",)
 
 
@@ -191,20 +198,16 @@ def test_an_adapter_that_learns_prompts_is_refused():
         fs.load(_Adapted(networks.gpt2()[0], learns_prompts=True))
 
 
-def test_runs_of_other_tokens_are_not_paired():
-    model = networks.gpt2()[0]
-    first, second = _layers(model, plain()), _layers(model, beginning())
-    comparison = fs.compare(first, second)
+def test_runs_of_other_tokens_are_not_paired(quiet, begun):
+    comparison = fs.compare(quiet, begun)
     assert not comparison.paired
     assert "the texts are the same, their tokens are not" in comparison.title
-    assert fs.compare(first, _layers(model, plain())).paired
+    assert fs.compare(quiet, quiet).paired
 
 
-def test_what_is_fed_is_part_of_the_key_of_a_run(tmp_path):
-    model = networks.gpt2()[0]
-    _layers(model, plain(), out=tmp_path / "run")
+def test_what_is_fed_is_part_of_the_key_of_a_run(quiet):
     with pytest.raises(fs.errors.RecordError, match="special_tokens is True there and False now"):
-        _layers(model, plain(), out=tmp_path / "run", special_tokens=False)
+        _layers(networks.gpt2()[0], plain(), out=quiet.run.folder, special_tokens=False)
 
 
 def test_a_chat_needs_a_template():
@@ -214,3 +217,25 @@ def test_a_chat_needs_a_template():
     chat = _layers(model, plain(chat=True), chat=True, tokens=64)
     assert "chat template" in chat.settings["measured"]["fed"]
     assert chat.settings["measured"]["tokens_measured"] == 86 + 4 * 5
+
+
+def test_options_of_the_command_change_what_is_fed(tmp_path):
+    model, tokenizer = networks.gpt2()[0], beginning()
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in TEXTS))
+    small = ["--text", tmp_path / "texts.jsonl", "--out", tmp_path / "out", "--only", "P0",
+             "--set", "controls=false", "--set", "resamples=20", "--json"]  # fmt: skip
+    refused = command("audit", tmp_path / "model", *small, "--chat")
+    assert refused.exit_code == 1
+    assert "no chat template" in refused.output
+    fed = {}
+    for option in ("--special-tokens", "--no-special-tokens"):
+        done = command("audit", tmp_path / "model", *small, option)
+        assert done.exit_code in (0, 3), done.output
+        fed[option] = json.loads(done.stdout)["measured"]
+    assert "<s> text" in fed["--special-tokens"]["fed"]
+    assert "text alone" in fed["--no-special-tokens"]["fed"]
+    assert [fact["tokens"] for fact in fed.values()] == [90, 86]
+    shown = command("doctor", tmp_path / "model")
+    assert "each window is <s> text" in " ".join(shown.output.split())

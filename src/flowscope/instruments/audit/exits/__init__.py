@@ -26,7 +26,8 @@ _DEPTH_LOSS = Table(
 
 _VISIBLE_LOSS = replace(
     _DEPTH_LOSS,
-    purpose="the same where a masked model sees the token that it is to name",
+    purpose="losses of a masked model where it sees the token to be named, beside depth_loss",
+    optional=True,
 )
 
 

@@ -13,7 +13,7 @@ from flowscope.instruments.audit.exits.losses import (
     losses_along,
     mobility_and_loss,
 )
-from flowscope.instruments.audit.paths import PathReading, Paths, target_tokens
+from flowscope.instruments.audit.paths import PathReading, target_tokens
 from flowscope.instruments.audit.reading import path_probes, paths_of, prompt_counts
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.lab.claim import Abstention
@@ -50,7 +50,8 @@ def measure(bench: AuditBench) -> None:
     if kind not in NAMING:
         raise Abstention(f"a model of kind {kind} names no token whose loss could be measured")
     targets = target_tokens(paths, bench.subject.prompts)
-    rows = _rows(paths, targets)
+    most = 2 * len(paths.close)
+    rows = _rows(targets, most)
     if not len(rows):
         raise Abstention("no token of the prompts is followed by another")
     counter, counts = bench.counter("depth loss"), prompt_counts(bench)
@@ -59,7 +60,7 @@ def measure(bench: AuditBench) -> None:
     bench.put("depth_loss", _table(loss, mobility, prompt, counts))
     bench.note(mobility_and_loss(loss, mobility, prompt, counts, bench.config.seed))
     if bench.subject.prompts.hides:
-        _write_visible(bench, counts)
+        _write_visible(bench, counts, most)
     counter.finish()
 
 
@@ -73,21 +74,20 @@ def _table(
     return table.assign(free=table["removed"] <= free_layers(table))
 
 
-def _write_visible(bench: AuditBench, counts: Counts) -> None:
+def _write_visible(bench: AuditBench, counts: Counts, most: int) -> None:
     """Write the same losses at visible positions."""
     reading: PathReading = bench.shared(_VISIBLE)
     paths = reading.paths()
     if isinstance(paths, Unavailable) or not len(paths.prompt):
         return
     targets = target_tokens(paths, bench.subject.prompts)
-    rows = _rows(paths, targets)
+    rows = _rows(targets, most)
     table = _table(*losses_along(paths, rows, targets), paths.prompt[rows], counts)
     bench.put("visible_loss", table)
 
 
-def _rows(paths: Paths, targets: NDArray[np.int64]) -> NDArray[np.int64]:
+def _rows(targets: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """Tokens with a target: at most two for every one whose whole distribution is compared."""
     wanted = np.flatnonzero(targets >= 0)
-    most = 2 * len(paths.close)
     every: NDArray[np.int64] = wanted[:: max(1, -(-len(wanted) // most))]
     return every
