@@ -88,7 +88,7 @@ def material_of(
         count=config.prompts,
         length=config.tokens,
         source=where,
-        feeding=replace(feeding_of(config), masked_share=0.0),
+        feeding=replace(feeding_of(config), masked_share=None),
     )
     return Material(
         batches=lambda most: batches_of(

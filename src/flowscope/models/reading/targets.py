@@ -70,7 +70,7 @@ def causal_positions(window: Window) -> Positions:
 
 
 def hidden_positions(
-    window: Window, mask: int | None, *, share: float, seed: tuple[int, int]
+    window: Window, mask: int | None, *, share: float | None, seed: tuple[int, int]
 ) -> Positions:
     """Positions of a masked model; a share of the text is hidden behind the mask token.
 
@@ -81,7 +81,7 @@ def hidden_positions(
     mask
         The mask token; without one nothing can be hidden, and visible tokens are read.
     share
-        Share of the text that is hidden, at least one token; 0 hides nothing.
+        Share of the text that is hidden, at least one token; 0 or None hides nothing.
     seed
         Of the choice: that of the run and the number of the prompt.
     """

@@ -34,14 +34,14 @@ class Feeding:
         Whether each text is put into the chat template of the tokenizer as a user's message.
     masked_share
         Share of the tokens of a masked model that are hidden behind its mask token and read there;
-        0 reads every visible token.
+        0 reads every visible token. None where no output is read, so that nothing is hidden.
     seed
         Of the hidden tokens.
     """
 
     special_tokens: bool = True
     chat: bool = False
-    masked_share: float = 0.15
+    masked_share: float | None = 0.15
     seed: int = 0
 
 

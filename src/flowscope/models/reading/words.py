@@ -28,7 +28,7 @@ def fed_words(loaded: Loaded, feeding: Feeding) -> str:
     if isinstance(tokenizer, Unavailable):
         return ""
     parts = [_around(tokenizer, feeding)]
-    if loaded.kind == "masked_lm":
+    if loaded.kind == "masked_lm" and feeding.masked_share is not None:
         parts.append(_hidden(tokenizer, feeding))
     if loaded.kind == "seq2seq":
         start = int(shifted_ids(loaded.model, torch.zeros(1, 1, dtype=torch.long))[0, 0])
