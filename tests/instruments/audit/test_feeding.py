@@ -110,8 +110,8 @@ def test_a_masked_model_is_judged_at_hidden_positions_with_visible_ones_beside(
 ):
     model, tokenizer = networks.bert()[0], bracketed()
     run = fs.audit(
-        model, TEXTS, tokenizer=tokenizer, resamples=20, controls=False, tokens=24, only="exits",
-        seed=5,
+        model, TEXTS, tokenizer=tokenizer, resamples=20, controls=False, tokens=24,
+        only=("exits", "tokens", "P2"), seed=5,
     )  # fmt: skip
     hidden, visible = run.run.read_table("depth_loss"), run.run.read_table("visible_loss")
     loaded = fs.load(model, tokenizer=tokenizer)
@@ -126,6 +126,15 @@ def test_a_masked_model_is_judged_at_hidden_positions_with_visible_ones_beside(
         losses += F.cross_entropy(
             logits[rows], torch.from_numpy(place.targets[rows]), reduction="none"
         ).tolist()
+    tokens = run.run.read_table("tokens")
+    places = [np.flatnonzero(prompts.at(number).named).tolist() for number in range(4)]
+    assert [
+        group.tolist() for _, group in tokens.groupby("prompt")["position"].unique().items()
+    ] == (places)
+    words = [tokenizer.decode([token]) for token in prompts.at(0).shown[places[0]]]
+    first = tokens[(tokens["prompt"] == 0) & (tokens["layer"] == tokens["layer"].max())]
+    assert first["token"].tolist() == words, "the map shows what was hidden"
+    assert run.run.read_table("locking_prompts")["tokens"].tolist() == [3, 3, 3, 3]
     assert hidden["tokens"].iloc[0] == len(losses)
     assert_allclose(hidden["loss"].iloc[0], np.mean(losses), rtol=1e-5)
     # Before the first layer every hidden token is the same mask: its token cannot be known.

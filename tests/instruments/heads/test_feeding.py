@@ -1,5 +1,7 @@
 """Heads see special tokens as states, and hide tokens of a masked model for the dials only."""
 
+import torch
+from numpy.testing import assert_allclose
 from tests import networks
 from tests.models.reading.synthetic_tokenizers import TEXTS, beginning, bracketed
 
@@ -29,3 +31,18 @@ def test_bos_is_a_key_and_no_target_of_the_dials():
     assert run.settings["measured"]["tokens_measured"] == 21 + 22 + 23 + 24
     assert (run["dials"]["tokens"] == 19 + 20 + 21 + 22).all()
     assert run.run.read_table("sentence")["token"].iloc[0] == "<s>"
+
+
+def test_a_chain_walks_over_all_tokens_that_are_there():
+    model, tokenizer = networks.bert()[0], bracketed()
+    run = fs.heads(model, TEXTS[:1], tokenizer=tokenizer, **{**SMALL, "dials": False})
+    keys = []
+    with fs.Tap(model) as tap, torch.no_grad():
+        tap.on_attention(
+            lambda call: keys.append(
+                torch.special.entr(call.probabilities()).sum(-1).exp().mean(-1)
+            )
+        )
+        model(torch.tensor([tokenizer(TEXTS[0])["input_ids"]]))
+    expected = torch.cat(keys).flatten().numpy()
+    assert_allclose(run["geometry"]["effective_keys"], expected, rtol=1e-4)
