@@ -35,7 +35,7 @@ from flowscope.flows import segments_of
 from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
 from flowscope.instruments.audit.adequacy.judge import judge_forecast
 from flowscope.instruments.audit.adequacy.rule import forecast_effect, integrated
-from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
+from flowscope.instruments.audit.paths import Paths, read_tokens, sampled_paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.models.loading import Loaded, load
 from flowscope.models.prompts import Prompts, batches_of, packaged_texts, prompts_of
@@ -157,7 +157,7 @@ def model_paths(loaded: Loaded, prompts: Prompts) -> tuple[Paths, np.ndarray]:
         close=CLOSE,
     )
     assert not isinstance(paths, Unavailable), paths.reason
-    return paths, following_tokens(paths, prompts.items, ahead=0)
+    return paths, read_tokens(paths, prompts)
 
 
 def byte_pairs(text: str, pieces: list[dict[str, object]]) -> list[int]:

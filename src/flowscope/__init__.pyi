@@ -71,6 +71,7 @@ class _AuditTables(Tables):
     curvature_response: DataFrame
     evi: DataFrame
     depth_loss: DataFrame
+    visible_loss: DataFrame
     adequacy: DataFrame
     adequacy_skill: DataFrame
     adequacy_clouds: DataFrame
@@ -139,6 +140,9 @@ def audit(
     text: str | None = None,
     prompts: int = 64,
     tokens: int = 128,
+    special_tokens: bool = True,
+    chat: bool = False,
+    masked_share: float = 0.15,
     batch: int = 8,
     resamples: int = 200,
     seed: int = 0,
@@ -174,6 +178,9 @@ def heads(
     text: str | None = None,
     prompts: int = 16,
     tokens: int = 128,
+    special_tokens: bool = True,
+    chat: bool = False,
+    masked_share: float = 0.15,
     batch: int = 4,
     resamples: int = 200,
     seed: int = 0,

@@ -12,6 +12,7 @@ __all__ = [
     "LoadError",
     "LoadWarning",
     "Missing",
+    "ModelWarning",
     "RecordError",
     "RecordWarning",
     "TapError",
@@ -53,6 +54,10 @@ class LoadWarning(UserWarning):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class ModelWarning(UserWarning):
+    """A model was not as a measurement needs it and was changed for its time; the message says."""
 
 
 class RecordWarning(UserWarning):

@@ -105,6 +105,7 @@ def models(tmp_path_factory):
 @pytest.fixture
 def measure(models, tokenizer, tmp_path):
     """Run the stages of an instrument up to the last that makes shards; returns the run."""
+    tokenizer.chat_template = "{{ messages[0]['content'] }} it"
     given = {
         "audit": {"tokenizer": tokenizer, "texts": TEXTS},
         "heads": {"tokenizer": tokenizer, "texts": TEXTS},

@@ -180,6 +180,8 @@ def print_examination(examination: "Examination", console: Console) -> None:
         table.add_row("depth", depth)
         table.add_row("writes", " + ".join(examination.writes) or "none can be separated")
         table.add_row("tail", examination.tail_words)
+    for name, words in examination.remarks:
+        table.add_row(name, escape(words))
     for number, line in enumerate(examination.can):
         table.add_row("[green]can[/]" if number == 0 else "", escape(line))
     for number, obstacle in enumerate(examination.cannot):

@@ -202,6 +202,20 @@ class ReadingConfig(Config):
     )
     prompts: int = setting(64, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
     tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2, le=MOST_INPUTS)
+    special_tokens: bool = setting(
+        True,
+        "Feed the special tokens that the tokenizer adds, as BOS or [CLS] and [SEP]",
+        option=True,
+    )
+    chat: bool = setting(
+        False, "Put each text into the chat template of the tokenizer", option=True
+    )
+    masked_share: float = setting(
+        0.15,
+        "Share of the tokens of a masked model that are hidden and read; 0 reads visible tokens",
+        ge=0,
+        le=1,
+    )
     batch: int = setting(
         8, "Prompts in one pass through the model; fewer if their logits exceed 256 MB", ge=1
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.running.lock import FolderLock
+from flowscope.lab.running.modes import evaluation
 from flowscope.lab.running.progress import Progress
 from flowscope.lab.running.selection import only_names, selected
 from flowscope.lab.view import Records
@@ -68,17 +70,26 @@ def run(
     names, added = only_names(only), more.stages if more is not None else ()
     stages = selected((*instrument.stages, *added), names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
-    config, subject = instrument.resolve(instrument.prepare)(config, objects)
-    bench: Bench[Any, Any] = Bench(
-        instrument, config, subject, folder=folder, progress=progress, study=settings, only=names
-    )
-    try:
-        bench.stages = stages
-        for stage in stages:
-            _walk(stage, bench)
-        run = bench.close(partial(_state, more))
-    finally:
-        bench.release()
+    with evaluation(objects.values()) as mode:
+        config, subject = instrument.resolve(instrument.prepare)(config, objects)
+        if mode:
+            subject = replace(subject, facts={**subject.facts, "mode": mode})
+        bench: Bench[Any, Any] = Bench(
+            instrument,
+            config,
+            subject,
+            folder=folder,
+            progress=progress,
+            study=settings,
+            only=names,
+        )
+        try:
+            bench.stages = stages
+            for stage in stages:
+                _walk(stage, bench)
+            run = bench.close(partial(_state, more))
+        finally:
+            bench.release()
     result: Result = instrument.resolve(instrument.result)(run=run)
     return result
 

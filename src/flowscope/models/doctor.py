@@ -5,7 +5,7 @@ about it is what was seen then.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.lab.cards import card, fact_table, text_card
+from flowscope.lab.running.modes import evaluation
 from flowscope.models.batches import listed_inputs, refuse_failing
 from flowscope.models.config import DoctorConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Kind, Loaded, load
+from flowscope.models.reading.repeats import Spread, answer_spread
+from flowscope.models.reading.tokens import PLAIN
+from flowscope.models.reading.words import fed_words
 from flowscope.models.twin import BrokenWeightsError, refuse_broken_weights
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail, Tap, WriteKind
@@ -25,6 +29,8 @@ from flowscope.tap.probing import refuse_meta
 from flowscope.tap.state import State
 
 __all__ = ["Examination", "Obstacle", "doctor", "examined"]
+
+_SPOKEN = ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +68,12 @@ class Examination:
         Largest change of the output when it is only read; 0.0 is bitwise equal.
     refused
         Whether the model cannot be read at all.
+    fed
+        What texts become before the model sees them, in words; empty without a tokenizer.
+    mode
+        What was in training mode and was examined in evaluation mode; empty where nothing was.
+    unwrapped
+        Wrappers that were taken off the model.
     """
 
     model: str
@@ -76,6 +88,15 @@ class Examination:
     seam: str | Unavailable
     reading_error: float | Unavailable
     refused: bool
+    fed: str = ""
+    mode: str = ""
+    unwrapped: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> list[tuple[str, str]]:
+        """What is said of the model beside what can be measured: what it is fed, its state."""
+        remarks = {"fed": self.fed, "mode": self.mode, "unwrapped": ", ".join(self.unwrapped)}
+        return [(name, words) for name, words in remarks.items() if words]
 
     @property
     def tail_words(self) -> str:
@@ -112,6 +133,7 @@ class Examination:
                 ("depth", depth),
                 ("writes", " + ".join(self.writes) or "none can be separated"),
                 ("tail", self.tail_words),
+                *self.remarks,
             ]
         )
         return facts + can + cannot
@@ -137,6 +159,9 @@ class Examination:
             "can": list(self.can),
             "cannot": [{"what": o.what, "because": o.because} for o in self.cannot],
             "refused": self.refused,
+            "fed": self.fed,
+            "mode": self.mode,
+            "unwrapped": list(self.unwrapped),
             "seam": self.seam if isinstance(self.seam, str) else None,
             "reading_error": self.reading_error if isinstance(self.reading_error, float) else None,
             "chains": [
@@ -179,7 +204,7 @@ def doctor(
     """
     loaded = source if isinstance(source, Loaded) else load(source, **options)
     batch = sample_inputs(loaded) if inputs is None else listed_inputs(inputs, loaded.model)[0]
-    with torch.no_grad():
+    with torch.no_grad(), evaluation([loaded.model]) as mode:
         try:
             refuse_meta(loaded.model, (), batch)
             refuse_broken_weights(loaded.model)
@@ -187,11 +212,13 @@ def doctor(
             state = State(loaded.model)
             expected = _first_tensor(loaded.model(**batch))
             changes = state.changes()
+            spread = answer_spread(loaded.model, lambda: loaded.model(**batch))
             visit = _Visit(loaded.model, batch, blocks)
         except (UnsupportedModelError, BrokenWeightsError) as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
-    return _examination(loaded, visit, error, _bookkeeping(changes))
+    obstacles = [*_bookkeeping(changes), *_noise(spread)]
+    return replace(_examination(loaded, visit, error, obstacles), mode=mode)
 
 
 def examined(config: DoctorConfig) -> Examination:
@@ -259,6 +286,13 @@ def _bookkeeping(changes: tuple[str, ...]) -> list[Obstacle]:
     return [Obstacle(what="passes that leave the model as it was", because=reason)]
 
 
+def _noise(spread: Spread) -> list[Obstacle]:
+    """That the model answers differently twice, in words."""
+    if not spread.noisy:
+        return []
+    return [Obstacle(what="the same numbers twice", because=f"{spread.sentence}: runs refuse it")]
+
+
 def _examination(
     loaded: Loaded, visit: _Visit, error: float, bookkeeping: list[Obstacle]
 ) -> Examination:
@@ -314,6 +348,8 @@ def _examination(
         seam=anatomy.seam,
         reading_error=error,
         refused=False,
+        fed=fed_words(loaded, PLAIN) if loaded.kind in _SPOKEN else "",
+        unwrapped=loaded.wrappers,
     )
 
 

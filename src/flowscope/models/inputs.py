@@ -7,11 +7,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.models.loading import Loaded
+from flowscope.models.reading.targets import shifted_ids
+from flowscope.models.reading.tokens import PLAIN, windows_of
 from flowscope.records import Unavailable
 
 __all__ = ["sample_inputs"]
@@ -84,9 +87,7 @@ def _transformer_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any
         if isinstance(loaded.tokenizer, Unavailable):
             size = int(getattr(text, "vocab_size", 2))
             return (torch.arange(_ROWS * length) % size).reshape(_ROWS, length).to(device)
-        found = loaded.tokenizer(TEXT, add_special_tokens=False)["input_ids"]
-        found = (found * (1 + _ROWS * length // max(len(found), 1)))[: _ROWS * length]
-        return torch.tensor(found, device=device).reshape(_ROWS, length)
+        return _text_ids(loaded.tokenizer, length).to(device)
 
     def pixels() -> Tensor | None:
         size = getattr(vision, "image_size", None)
@@ -109,8 +110,18 @@ def _transformer_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any
     elif hasattr(config, "vision_config") and not model.can_generate():
         makers["pixel_values"] = pixels
     if getattr(config, "is_encoder_decoder", False):
-        makers["decoder_input_ids"] = lambda: ids(_CONTEXT)
+        makers["decoder_input_ids"] = lambda: shifted_ids(model, ids(_CONTEXT))
     return makers
+
+
+def _text_ids(tokenizer: Any, length: int) -> Tensor:
+    """Rows of one length as a model is fed them: with the special tokens of the tokenizer."""
+    text = " ".join([TEXT] * (1 + _ROWS * length // 8))
+    windows = windows_of(tokenizer, text, PLAIN, length=length, running=True)
+    rows = [window.ids for window in windows if len(window.ids) == length][:_ROWS]
+    if len(rows) < _ROWS:  # a tokenizer of few words
+        rows = (rows or [np.resize(tokenizer(text)["input_ids"], length)]) * _ROWS
+    return torch.from_numpy(np.stack(rows[:_ROWS]).astype(np.int64))
 
 
 def _denoiser_makers(loaded: Loaded, seed: int) -> dict[str, Callable[[], Any]]:

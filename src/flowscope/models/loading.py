@@ -5,7 +5,7 @@ repository runs unless the caller says so.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from flowscope.models.checkpoints.devices import usable_device
 from flowscope.models.checkpoints.hub import hub_silence
 from flowscope.models.checkpoints.sources import GgufFile, ModelFolder, located
 from flowscope.models.checkpoints.weights import model_from
+from flowscope.models.reading.wrappers import bare_model
 from flowscope.records import Unavailable
 
 __all__ = ["Kind", "Loaded", "kind_of", "load", "weight_hash"]
@@ -42,6 +43,8 @@ class Loaded:
         What the model does: it decides which inputs are made for it.
     source
         Where it came from, in words.
+    wrappers
+        What was around it and was taken off: a pipeline, a compiled or parallel module, adapters.
     """
 
     model: nn.Module
@@ -49,6 +52,7 @@ class Loaded:
     processor: Any | Unavailable
     kind: Kind
     source: str
+    wrappers: tuple[str, ...] = ()
 
     @cached_property
     def weight_hash(self) -> str | Unavailable:
@@ -75,6 +79,7 @@ class Loaded:
             ("device, dtype", f"{', '.join(devices)}; {', '.join(dtypes)}"),
             ("tokenizer", _part(self.tokenizer)),
             ("processor", _part(self.processor)),
+            *([("unwrapped", ", ".join(self.wrappers))] if self.wrappers else []),
         ]
 
 
@@ -101,7 +106,8 @@ def load(
     ----------
     source
         A folder of transformers or diffusers, a hub id such as ``"gpt2"``, a ``.gguf`` file, a
-        loaded module, or a diffusers pipeline (its denoiser is taken).
+        loaded module (also compiled, parallel or with PEFT adapters), or a pipeline of diffusers
+        (its denoiser is taken) or of transformers (its model and tokenizer are).
     tokenizer, processor
         Used instead of the ones found beside the weights; a tokenizer may be a folder or a hub id.
     device
@@ -149,9 +155,12 @@ def load(
             "device and dtype are for models that flowscope loads; this one is loaded already and "
             "is not moved. Call model.to(...) yourself first."
         )
-    model = _module_of(source)
-    tokens, images = (none if given is None else given for given in (tokenizer, processor))
-    return _described(model, tokens, images, f"{type(model).__name__} in memory")
+    bare = bare_model(source)
+    tokens = bare.tokenizer if tokenizer is None else tokenizer
+    images = bare.processor if processor is None else processor
+    tokens, images = (none if part is None else part for part in (tokens, images))
+    name = f"{type(bare.model).__name__} in memory"
+    return replace(_described(bare.model, tokens, images, name), wrappers=bare.wrappers)
 
 
 def _described(model: nn.Module, tokenizer: Any, processor: Any, source: str) -> Loaded:
@@ -195,19 +204,6 @@ def weight_hash(model: nn.Module) -> str | Unavailable:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
     return digest.hexdigest()
-
-
-def _module_of(source: Any) -> nn.Module:
-    if isinstance(source, nn.Module):
-        return source
-    for name in ("transformer", "unet", "model"):
-        inner = getattr(source, name, None)
-        if isinstance(inner, nn.Module):
-            return inner
-    raise InvalidInputError(
-        "load expects a folder, a hub id, a .gguf file, a torch module or a diffusers pipeline; "
-        f"got {type(source).__name__}."
-    )
 
 
 def _preprocessor(name: str, place: GgufFile | ModelFolder, options: dict[str, Any]) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from flowscope.models.loading import Loaded
 from flowscope.records import Unavailable
 
-__all__ = ["configuration_marks", "model_marks"]
+__all__ = ["configuration_marks", "model_facts", "model_marks"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object in memory, another one in each process
 
@@ -22,6 +22,20 @@ def model_marks(loaded: Loaded) -> dict[str, Any]:
     if isinstance(weights, Unavailable):
         weights = uuid.uuid4().hex
     return {"weights": weights, "config": configuration_marks(loaded.model)}
+
+
+def model_facts(loaded: Loaded, repeats: str = "") -> dict[str, str]:
+    """What is said of a model beside its numbers: wrappers that were taken off, answers twice.
+
+    Parameters
+    ----------
+    loaded
+        The model.
+    repeats
+        How two answers to one input differ; empty where they are equal.
+    """
+    facts = {"unwrapped": ", ".join(loaded.wrappers), "repeats": repeats}
+    return {name: words for name, words in facts.items() if words}
 
 
 def configuration_marks(module: Any) -> dict[str, str]:

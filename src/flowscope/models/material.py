@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.lab.config import ReadingConfig
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Loaded
-from flowscope.models.preparation import chosen_texts
+from flowscope.models.preparation import chosen_texts, feeding_of
 from flowscope.models.prompts import Batch, Prompts, batches_of, prompts_of
 from flowscope.records import Unavailable
 
@@ -38,6 +38,8 @@ class Material:
         The tokenised prompts, or why there are none.
     data_hash, text_hash
         Of what the model is given, and of the texts it was made from.
+    fed
+        What texts become before the model sees them, in words; empty where there are none.
     """
 
     batches: Callable[[int | None], Iterator[Batch]]
@@ -47,6 +49,7 @@ class Material:
     prompts: Prompts | Unavailable
     data_hash: str
     text_hash: str
+    fed: str = ""
 
 
 def material_of(
@@ -55,7 +58,7 @@ def material_of(
     texts: Sequence[str] | Tensor | None = None,
     inputs: Sequence[Mapping[str, Any]] | None = None,
 ) -> Material:
-    """What to read a model on.
+    """What to read a model on; no token of a text is hidden, because no output is read.
 
     Parameters
     ----------
@@ -79,7 +82,14 @@ def material_of(
     if texts is None and not spoken:
         return _noise(loaded, config)
     chosen, where = chosen_texts(config) if texts is None else (texts, "given")
-    prompts = prompts_of(loaded, chosen, count=config.prompts, length=config.tokens, source=where)
+    prompts = prompts_of(
+        loaded,
+        chosen,
+        count=config.prompts,
+        length=config.tokens,
+        source=where,
+        feeding=replace(feeding_of(config), masked_share=None),
+    )
     return Material(
         batches=lambda most: batches_of(
             loaded, prompts if most is None else prompts.first(most), config.batch
@@ -90,6 +100,7 @@ def material_of(
         prompts=prompts,
         data_hash=prompts.data_hash,
         text_hash=prompts.text_hash,
+        fed=prompts.fed,
     )
 
 

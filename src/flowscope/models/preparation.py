@@ -7,10 +7,11 @@ from flowscope.lab.config import ReadingConfig
 from flowscope.models.dtypes import named_dtype
 from flowscope.models.loading import Loaded, load
 from flowscope.models.prompts import Prompts, packaged_texts, prompts_of
+from flowscope.models.reading.tokens import Feeding
 from flowscope.models.texts import Texts, read_texts
 from flowscope.nets import bundled_path
 
-__all__ = ["chosen_texts", "loaded_model", "prepared"]
+__all__ = ["chosen_texts", "feeding_of", "loaded_model", "prepared"]
 
 
 def prepared(config: ReadingConfig) -> tuple[Loaded, Prompts]:
@@ -18,7 +19,22 @@ def prepared(config: ReadingConfig) -> tuple[Loaded, Prompts]:
     loaded = loaded_model(config.model, config, None)
     texts, where = chosen_texts(config)
     return loaded, prompts_of(
-        loaded, texts, count=config.prompts, length=config.tokens, source=where
+        loaded,
+        texts,
+        count=config.prompts,
+        length=config.tokens,
+        source=where,
+        feeding=feeding_of(config),
+    )
+
+
+def feeding_of(config: ReadingConfig) -> Feeding:
+    """How a configuration asks texts to be fed."""
+    return Feeding(
+        special_tokens=config.special_tokens,
+        chat=config.chat,
+        masked_share=config.masked_share,
+        seed=config.seed,
     )
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
@@ -15,6 +15,14 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.models.loading import Loaded
+from flowscope.models.reading.targets import (
+    Positions,
+    causal_positions,
+    hidden_positions,
+    shifted_positions,
+)
+from flowscope.models.reading.tokens import PLAIN, Feeding, Window, windows_of
+from flowscope.models.reading.words import fed_words, mask_token
 from flowscope.models.texts import Texts, given_texts
 from flowscope.records import Unavailable
 
@@ -36,7 +44,22 @@ _EQUAL = "equal to an earlier one"
 class Prompts:
     """Tokenised prompts (or images), each no longer than asked, with the hash of what they are.
 
-    ``left_out`` says how many were not taken, by the reason.
+    Attributes
+    ----------
+    items
+        Token numbers that the model is fed (its encoder where there is a decoder), or images.
+    source
+        Where they come from.
+    data_hash, text_hash
+        Of the items, and of the texts.
+    images
+        Whether they are images.
+    left_out
+        How many were not taken, by the reason.
+    positions
+        Which positions of each prompt count and what is to be named there; empty where all count.
+    fed
+        What the texts became before the model sees them, in words.
     """
 
     items: tuple[NDArray[np.generic], ...]
@@ -45,13 +68,27 @@ class Prompts:
     text_hash: str
     images: bool
     left_out: Mapping[str, int] = field(default_factory=dict)
+    positions: tuple[Positions, ...] = ()
+    fed: str = ""
 
     def __len__(self) -> int:
         return len(self.items)
 
     def first(self, count: int) -> "Prompts":
         """The first few of them."""
-        return replace(self, items=self.items[:count])
+        return replace(self, items=self.items[:count], positions=self.positions[:count])
+
+    def at(self, number: int) -> Positions:
+        """Positions of one prompt of text."""
+        if self.positions:
+            return self.positions[number]
+        ids = self.items[number].astype(np.int64)
+        return causal_positions(Window(ids=ids, text=np.ones(len(ids), bool)))
+
+    @property
+    def hides(self) -> bool:
+        """Whether tokens are hidden behind a mask token and some are visible beside them."""
+        return any(bool((place.text & ~place.named).any()) for place in self.positions)
 
     @property
     def tokens(self) -> int:
@@ -60,19 +97,44 @@ class Prompts:
 
     @property
     def facts(self) -> dict[str, object]:
-        """How much is read, for the manifest; what was left out stands there if anything was."""
+        """How much is read and how, for the manifest; what was left out if anything was."""
         words = ", ".join(f"{number} {reason}" for reason, number in self.left_out.items())
         left_out = {"left_out": words} if words else {}
-        return {"prompts": len(self), "tokens_measured": self.tokens, **left_out}
+        fed = {"fed": self.fed} if self.fed else {}
+        return {"prompts": len(self), "tokens_measured": self.tokens, **left_out, **fed}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """A few prompts, padded on the right: inputs of the model, and the rows that count."""
+    """A few prompts, padded on the right: inputs of the model, and the rows that count.
+
+    Attributes
+    ----------
+    inputs, prompts
+        Keyword arguments of the model, and the number of the prompt in each row.
+    mask
+        Positions of text: rows of every statistic. Special tokens and padding are none.
+    hidden
+        Positions of a masked model whose token was hidden, where its output is read.
+    padding
+        Positions that hold nothing; None where those of the mask are all there are.
+    """
 
     inputs: dict[str, Tensor]
     prompts: NDArray[np.int64]
     mask: Tensor
+    hidden: Tensor | None = None
+    padding: Tensor | None = None
+
+    @property
+    def named(self) -> Tensor:
+        """Positions at which the output is read."""
+        return self.mask if self.hidden is None else self.hidden
+
+    @property
+    def present(self) -> Tensor:
+        """Positions that are there, special ones included: what attention can look at."""
+        return self.mask if self.padding is None else ~self.padding
 
 
 def packaged_texts() -> list[str]:
@@ -88,6 +150,7 @@ def prompts_of(
     count: int,
     length: int,
     source: str = "given",
+    feeding: Feeding = PLAIN,
 ) -> Prompts:
     """The first ``count`` prompts of at most ``length`` tokens.
 
@@ -98,11 +161,13 @@ def prompts_of(
     texts
         Texts (anything that `given_texts` takes), or for a vision model a tensor of images
         ``[n, channels, height, width]``. A running text is cut into consecutive windows. A prompt
-        that equals an earlier one, or has fewer than two tokens, is left out and counted.
+        that equals an earlier one, or has fewer than two tokens of text, is left out and counted.
     count, length
-        How many prompts, and how many tokens of each.
+        How many prompts, and how many tokens of each, special tokens included.
     source
         Where the texts came from, for the manifest.
+    feeding
+        Special tokens, chat template, hidden tokens; as the tokenizer has them by default.
 
     Raises
     ------
@@ -119,42 +184,60 @@ def prompts_of(
             f"{loaded.source} has no tokenizer ({loaded.tokenizer.reason}). Give one: "
             "flowscope.audit(model, texts, tokenizer=...)."
         )
-    special = loaded.kind not in ("causal_lm", "seq2seq")
-    items: dict[bytes, NDArray[np.generic]] = {}
+    windows: dict[bytes, Window] = {}
     left_out: Counter[str] = Counter()
-    for ids in _windows(loaded, texts, special, count, length):
-        if len(ids) < 2:
+    for window in _windows(loaded, texts, feeding, count, length):
+        if window.text.sum() < 2:
             left_out[_SHORT] += 1
-        elif ids.tobytes() in items:
+        elif window.ids.tobytes() in windows:
             left_out[_EQUAL] += 1
         else:
-            items[ids.tobytes()] = ids
-        if len(items) == count:
+            windows[window.ids.tobytes()] = window
+        if len(windows) == count:
             break
-    if not items:
+    if not windows:
         raise InvalidInputError(
             "The text has fewer than two tokens, so that nothing can be measured. Give more text."
         )
-    made = _hashed(tuple(items.values()), source, texts.texts, images=False)
-    return replace(made, left_out=dict(left_out))
+    positions = tuple(
+        _positions(loaded, window, feeding, number)
+        for number, window in enumerate(windows.values())
+    )
+    for number, place in enumerate(positions):
+        _refuse_unknown(loaded, place.ids, number)  # a mask token may have been added later
+    # An encoder is fed the text as it is; what its decoder reads is in the positions.
+    whole = loaded.kind == "seq2seq"
+    pairs = zip(windows.values(), positions, strict=True)
+    items = tuple(window.ids if whole else place.ids for window, place in pairs)
+    made = _hashed(items, source, texts.texts, images=False)
+    words = fed_words(loaded, feeding)
+    return replace(made, left_out=dict(left_out), positions=positions, fed=words)
 
 
 def _windows(
-    loaded: Loaded, texts: Texts, special: bool, count: int, length: int
-) -> Iterator[NDArray[np.int64]]:
-    """Token numbers of each prompt; a running text gives one window after the other."""
+    loaded: Loaded, texts: Texts, feeding: Feeding, count: int, length: int
+) -> Iterator[Window]:
+    """Windows of each prompt; a running text gives one window after the other."""
     for number, text in enumerate(texts.texts):
-        if not texts.running:
-            yield _tokens(loaded, text, special, number)[:length]
-            continue
-        ids = _tokens(loaded, text[: 16 * count * length], special, number)
-        yield from (ids[start : start + length] for start in range(0, len(ids), length))
+        some = text[: 16 * count * length] if texts.running else text
+        for window in windows_of(
+            loaded.tokenizer, some, feeding, length=length, running=texts.running
+        ):
+            _refuse_unknown(loaded, window.ids, number)
+            yield window
 
 
-def _tokens(loaded: Loaded, text: str, special: bool, number: int) -> NDArray[np.int64]:
-    tokenizer: Any = loaded.tokenizer
-    encoded = tokenizer(text, add_special_tokens=special, verbose=False)
-    ids = np.asarray(encoded["input_ids"], np.int64)
+def _positions(loaded: Loaded, window: Window, feeding: Feeding, number: int) -> Positions:
+    if loaded.kind == "seq2seq":
+        return shifted_positions(loaded.model, window)
+    if loaded.kind != "masked_lm":
+        return causal_positions(window)
+    share, token = feeding.masked_share, mask_token(loaded.tokenizer)
+    return hidden_positions(window, token, share=share, seed=(feeding.seed, number))
+
+
+def _refuse_unknown(loaded: Loaded, ids: NDArray[np.int64], number: int) -> None:
+    """Refuse a tokenizer with more tokens than the model."""
     config: Any = loaded.model.config
     size = int(getattr(getattr(config, "text_config", config), "vocab_size", 0))
     if len(ids) and size and ids.max() >= size:
@@ -162,7 +245,6 @@ def _tokens(loaded: Loaded, text: str, special: bool, number: int) -> NDArray[np
             f"The tokenizer gave token {ids.max()} in text {number}; the vocabulary of the model "
             f"has {size} tokens. Give the tokenizer the model was trained with."
         )
-    return ids
 
 
 def _hashed(
@@ -190,18 +272,36 @@ def batches_of(loaded: Loaded, prompts: Prompts, size: int) -> Iterator[Batch]:
             mask = torch.ones(len(items), 1, dtype=torch.bool)
             yield Batch(inputs={"pixel_values": pixels}, prompts=numbers, mask=mask)
             continue
-        length = max(len(item) for item in items)
-        ids = torch.zeros(len(items), length, dtype=torch.long)
-        mask = torch.zeros(len(items), length, dtype=torch.bool)
-        for row, item in enumerate(items):
-            ids[row, : len(item)] = torch.as_tensor(item)
-            mask[row, : len(item)] = True
-        inputs = {"input_ids": ids.to(device)}
-        if not mask.all():
-            inputs["attention_mask"] = mask.long().to(device)
-        if loaded.kind == "seq2seq":
-            inputs["decoder_input_ids"] = inputs["input_ids"]
-        yield Batch(inputs=inputs, prompts=numbers, mask=mask)
+        yield _text_batch(loaded, prompts, numbers, device)
+
+
+def _text_batch(
+    loaded: Loaded, prompts: Prompts, numbers: NDArray[np.int64], device: torch.device
+) -> Batch:
+    items, places = [prompts.items[k] for k in numbers], [prompts.at(int(k)) for k in numbers]
+    length = max(len(item) for item in items)
+
+    def padded(parts: Iterable[NDArray[np.generic]], dtype: torch.dtype) -> Tensor:
+        filled = torch.zeros(len(items), length, dtype=dtype)
+        for row, part in enumerate(parts):
+            filled[row, : len(part)] = torch.as_tensor(part)
+        return filled
+
+    present = padded((np.ones(len(item), bool) for item in items), torch.bool)
+    mask = padded((place.text for place in places), torch.bool)
+    named = padded((place.named for place in places), torch.bool)
+    inputs = {"input_ids": padded(items, torch.long).to(device)}
+    if not present.all():
+        inputs["attention_mask"] = present.long().to(device)
+    if loaded.kind == "seq2seq":
+        inputs["decoder_input_ids"] = padded((place.ids for place in places), torch.long).to(device)
+    return Batch(
+        inputs=inputs,
+        prompts=numbers,
+        mask=mask,
+        hidden=None if torch.equal(named, mask) else named,
+        padding=None if torch.equal(present, mask) else ~present,
+    )
 
 
 def token_text(tokenizer: Any, token: int) -> str:

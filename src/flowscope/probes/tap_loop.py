@@ -39,7 +39,15 @@ class InputBatch(Protocol):
 
     @property
     def mask(self) -> Tensor:
-        """Which positions of each row count."""
+        """Which positions of each row count: text, neither special tokens nor padding."""
+
+    @property
+    def named(self) -> Tensor:
+        """At which of them the output is read: in a masked model those that were hidden."""
+
+    @property
+    def present(self) -> Tensor:
+        """Which positions are there, special tokens included: what attention can look at."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +57,16 @@ class PlainBatch:
     inputs: Mapping[str, Any]
     prompts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
     mask: Tensor = field(default_factory=lambda: torch.ones(1, 1, dtype=torch.bool))
+
+    @property
+    def named(self) -> Tensor:
+        """As the mask."""
+        return self.mask
+
+    @property
+    def present(self) -> Tensor:
+        """As the mask."""
+        return self.mask
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,8 +12,9 @@ from flowscope.instruments.audit.exits.losses import (
     losses_along,
     mobility_and_loss,
 )
-from flowscope.instruments.audit.paths import following_tokens
+from flowscope.instruments.audit.paths import read_tokens, target_tokens
 from flowscope.instruments.audit.track_t.calibration import calibration
+from flowscope.models.prompts import Prompts
 from flowscope.simplex import mobility_frobenius
 
 COUNTS = resampled_counts(PROMPTS, resamples=50, seed=0)
@@ -52,12 +53,13 @@ def test_mobility_that_tells_the_gain_correlates_at_every_depth():
 
 def test_the_token_ahead_is_what_a_causal_model_names():
     paths = flow_paths(torch.eye(6))
-    items = [np.arange(TOKENS) + 100 * p for p in range(PROMPTS)]
-    ahead = following_tokens(paths, items, ahead=1)
+    items = tuple(np.arange(TOKENS) + 100 * p for p in range(PROMPTS))
+    prompts = Prompts(items=items, source="", data_hash="", text_hash="", images=False)
+    ahead = target_tokens(paths, prompts)
     assert ahead[0] == 1
     assert ahead[TOKENS] == 101
     assert ahead[TOKENS - 1] == -1, "the last token of a prompt has nothing to name"
-    assert (following_tokens(paths, items, ahead=0) == paths.position + 100 * paths.prompt).all()
+    assert (read_tokens(paths, prompts) == paths.position + 100 * paths.prompt).all()
 
 
 def test_a_calibrated_output_gains_nothing_and_a_sharpened_one_is_found_out():

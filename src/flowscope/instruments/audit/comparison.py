@@ -49,7 +49,8 @@ def compared(first: Run, second: Run, *, seed: int = 0) -> Comparison:
         )
     columns = [prompts_at_depths({name: run[name] for name in shared}) for run in (a, b)]
     prompts = (len(columns[0]), len(columns[1]))
-    paired = _texts(first) == _texts(second) and prompts[0] == prompts[1]
+    unpaired = _unpaired(first, second, prompts)
+    paired = not unpaired
     if paired:
         differences = simultaneous(columns[1] - columns[0], seed=seed)
     else:
@@ -57,6 +58,7 @@ def compared(first: Run, second: Run, *, seed: int = 0) -> Comparison:
     return Comparison(
         table=_table(shared, columns, differences, enough=min(prompts) >= MINIMUM_UNITS),
         paired=paired,
+        unpaired=unpaired,
         verdicts=_verdicts(first, second),
         prompts=prompts,
         needed=MINIMUM_UNITS,
@@ -74,9 +76,21 @@ def prompts_at_depths(statistics: dict[str, NDArray[np.generic]]) -> NDArray[np.
     return np.concatenate([_at_grid(name, values) for name, values in statistics.items()], 1)
 
 
-def _texts(run: Run) -> str | None:
+def _unpaired(first: Run, second: Run, prompts: tuple[int, int]) -> str:
+    """Why prompts cannot be paired; empty where both runs read the same tokens."""
+    tokens, texts = ([_hash(run, name) for run in (first, second)] for name in ("tokens", "texts"))
+    if None in tokens:
+        return "a run does not say which tokens it read"
+    if tokens[0] == tokens[1]:
+        return "" if prompts[0] == prompts[1] else "the numbers of prompts differ"
+    if None not in texts and texts[0] == texts[1]:
+        return "the texts are the same, their tokens are not"
+    return "the texts differ"
+
+
+def _hash(run: Run, name: str) -> str | None:
     hashes = run.read_manifest().data_hashes
-    return None if isinstance(hashes, Unavailable) else hashes.get("texts")
+    return None if isinstance(hashes, Unavailable) else hashes.get(name)
 
 
 def _at_grid(name: str, values: NDArray[np.generic]) -> NDArray[np.float64]:

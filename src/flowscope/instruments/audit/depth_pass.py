@@ -90,7 +90,7 @@ class DepthReading(TapProbe):
 
     def begin(self, batch: InputBatch) -> None:
         """Start a batch."""
-        self._depth.begin(Rows.of_mask(batch.prompts, batch.mask))
+        self._depth.begin(Rows.of_mask(batch.prompts, batch.named))
         self._heads.begin(batch.prompts, batch.mask)
         self._curvature.begin(batch.prompts, batch.mask)
 

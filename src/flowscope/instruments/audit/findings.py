@@ -98,7 +98,8 @@ def _early_exit(records: Records) -> Finding | None:
         return None
     most, (small, k) = max(rows), (_cheap(rows, limit) for limit in _CHEAP)
     cost, low, high = (float(rows[max(k, 1)][name]) for name in names[1:])
-    first = f"Stopping one layer early costs {_with_ends(rows[1], 'increase')} nat per token."
+    token = "hidden token" if "visible_loss" in records.run.tables() else "token"
+    first = f"Stopping one layer early costs {_with_ends(rows[1], 'increase')} nat per {token}."
     cheaper = f" ({small} of them for less than {_CHEAP[0]:g})" if 0 < small < k else ""
     more = (
         f"The last {count(k, 'layer')} of {most} can go for less than {_CHEAP[1]:g} nat{cheaper}: "

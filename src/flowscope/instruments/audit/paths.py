@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flowscope.models.prompts import Batch
+from flowscope.models.prompts import Batch, Prompts
 from flowscope.probes import (
     Arrays,
     InputBatch,
@@ -22,7 +22,7 @@ from flowscope.probes import (
 from flowscope.records import Unavailable
 from flowscope.tap import BlockPass, Chain, Tail
 
-__all__ = ["PathReading", "Paths", "following_tokens", "sampled_paths"]
+__all__ = ["PathReading", "Paths", "read_tokens", "sampled_paths", "target_tokens"]
 
 # Hidden states kept, 128 MB in float32: fewer tokens of each prompt where a model is wide or
 # prompts are many, though never fewer than four. The few looked at in full come on top.
@@ -73,12 +73,15 @@ class PathReading(TapProbe):
     positions, close
         Tokens per prompt, and how many of them keep the states between their writes (fewer, and
         one at least, where that would be more than 384 in all).
+    visible
+        Whether tokens of a masked model that are not hidden are followed instead.
     """
 
     prefix = None
 
-    def __init__(self, *, prompts: int, positions: int, close: int) -> None:
+    def __init__(self, *, prompts: int, positions: int, close: int, visible: bool = False) -> None:
         self._prompts, self._positions, self._close = prompts, positions, close
+        self._visible = visible
         self._batch: InputBatch | None = None
         self._probes: tuple[PathProbe, PathProbe] | None = None
         self._tail: Tail | Unavailable = Unavailable("no block was seen")
@@ -100,8 +103,11 @@ class PathReading(TapProbe):
         for probe in self._probes:
             if event.site.index == 0:
                 assert self._batch is not None
-                probe.begin(Rows.of_mask(self._batch.prompts, self._batch.mask))
+                probe.begin(Rows.of_mask(self._batch.prompts, self._rows(self._batch)))
             probe.update(event)
+
+    def _rows(self, batch: InputBatch) -> Tensor:
+        return batch.mask & ~batch.named if self._visible else batch.named
 
     def _made(self, width: int) -> tuple[PathProbe, PathProbe]:
         size = (len(self._chain) + 1) * width * self._prompts
@@ -173,15 +179,16 @@ def _places(wide: Arrays, near: Arrays) -> NDArray[np.int64]:
     return found
 
 
-def following_tokens(
-    paths: Paths, items: Sequence[NDArray[np.generic]], *, ahead: int
-) -> NDArray[np.int64]:
-    """What each token should predict: the token ``ahead`` of it, or −1 past the end of its prompt.
+def read_tokens(paths: Paths, prompts: Prompts) -> NDArray[np.int64]:
+    """Token that the model reads at each position; the mask token where the token is hidden."""
+    return _at_positions(paths, [prompts.at(number).ids for number in range(len(prompts))])
 
-    ``ahead`` is 1 for a causal language model and 0 for a masked one, which names the token itself.
-    """
-    found = np.full(len(paths.prompt), -1, np.int64)
-    for row, (prompt, position) in enumerate(zip(paths.prompt, paths.position, strict=True)):
-        if position + ahead < len(items[prompt]):
-            found[row] = int(items[prompt][position + ahead])
-    return found
+
+def target_tokens(paths: Paths, prompts: Prompts) -> NDArray[np.int64]:
+    """Token that each position is to name; −1 where there is none."""
+    return _at_positions(paths, [prompts.at(number).targets for number in range(len(prompts))])
+
+
+def _at_positions(paths: Paths, tokens: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    pairs = zip(paths.prompt, paths.position, strict=True)
+    return np.array([tokens[prompt][position] for prompt, position in pairs], np.int64)

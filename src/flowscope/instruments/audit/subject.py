@@ -21,10 +21,11 @@ from flowscope.models.batches import (
 )
 from flowscope.models.images.pictures import image_batches, pictures_of
 from flowscope.models.loading import Loaded
-from flowscope.models.marks import model_marks
+from flowscope.models.marks import model_facts, model_marks
 from flowscope.models.positions import refuse_long_prompts
-from flowscope.models.preparation import chosen_texts, loaded_model
+from flowscope.models.preparation import chosen_texts, feeding_of, loaded_model
 from flowscope.models.prompts import Batch, Prompts, prompts_of, token_text
+from flowscope.models.reading.repeats import refuse_noise
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.records import Unavailable
 
@@ -81,11 +82,20 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         given.get("source", config.model), config, given.get("tokenizer", config.tokenizer)
     )
     texts, where = _material(loaded, config, given)
-    prompts = prompts_of(loaded, texts, count=config.prompts, length=config.tokens, source=where)
+    prompts = prompts_of(
+        loaded,
+        texts,
+        count=config.prompts,
+        length=config.tokens,
+        source=where,
+        feeding=feeding_of(config),
+    )
     if not prompts.images:
         refuse_long_prompts(loaded.model, max(len(item) for item in prompts.items))
     refuse_broken_weights(loaded.model)
-    refuse_failing(loaded.model, next(image_batches(loaded, prompts.first(1), 1)).inputs)
+    inputs = next(image_batches(loaded, prompts.first(1), 1)).inputs
+    refuse_failing(loaded.model, inputs)
+    repeats = refuse_noise(loaded.model, lambda: loaded.model(**inputs))
     return _fitted(config, loaded.model, prompts), AuditSubject(
         loaded=loaded,
         prompts=prompts,
@@ -94,7 +104,7 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
         marks={**model_marks(loaded), "data": prompts.data_hash},
-        facts=prompts.facts,
+        facts={**prompts.facts, **model_facts(loaded, repeats)},
         hashes={"tokens": prompts.data_hash, "texts": prompts.text_hash},
     )
 

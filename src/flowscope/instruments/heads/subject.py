@@ -19,11 +19,12 @@ from flowscope.models.batches import (
 )
 from flowscope.models.images.pictures import image_argument, pictures_of
 from flowscope.models.loading import Loaded
-from flowscope.models.marks import model_marks
+from flowscope.models.marks import model_facts, model_marks
 from flowscope.models.material import Material, material_of
 from flowscope.models.positions import refuse_long_prompts
 from flowscope.models.preparation import loaded_model
 from flowscope.models.prompts import Prompts
+from flowscope.models.reading.repeats import refuse_noise
 from flowscope.models.twin import refuse_broken_weights
 
 __all__ = ["HeadsBench", "HeadsSubject", "prepare"]
@@ -52,7 +53,9 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
     if isinstance(material.prompts, Prompts) and not material.prompts.images:
         refuse_long_prompts(loaded.model, max(len(item) for item in material.prompts.items))
     refuse_broken_weights(loaded.model)
-    refuse_failing(loaded.model, next(material.batches(1)).inputs)
+    inputs = next(material.batches(1)).inputs
+    refuse_failing(loaded.model, inputs)
+    repeats = refuse_noise(loaded.model, lambda: loaded.model(**inputs))
     return config, HeadsSubject(
         loaded=loaded,
         material=material,
@@ -64,6 +67,8 @@ def prepare(config: HeadsConfig, given: Mapping[str, Any]) -> tuple[HeadsConfig,
             "prompts": material.size,
             "tokens_measured": material.tokens,
             "material": material.source,
+            **({"fed": material.fed} if material.fed else {}),
+            **model_facts(loaded, repeats),
         },
         hashes={"tokens": material.data_hash, "texts": material.text_hash},
     )

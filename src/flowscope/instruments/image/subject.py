@@ -19,7 +19,9 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.models.diffusion.denoiser import denoiser_of, image_shape
 from flowscope.models.diffusion.loading import loaded_denoiser
 from flowscope.models.diffusion.marks import denoiser_marks
+from flowscope.models.diffusion.repeats import refuse_noisy_denoiser
 from flowscope.models.images.readers import Reader, reader_mark, reader_of
+from flowscope.models.marks import model_facts
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable, library_versions
@@ -77,6 +79,7 @@ def prepare(config: ImageConfig, given: Mapping[str, Any]) -> tuple[ImageConfig,
     shape = image_shape(model.denoiser)
     chosen, name = reader_of(reader, classes=model.classes, shape=shape, device=model.device)
     refuse_broken_weights(model.denoiser.loaded.model)
+    repeats = refuse_noisy_denoiser(model.denoiser)
     marks = denoiser_marks(model.denoiser)
     marks["reader"] = reader_mark(chosen, shape, model.device)
     loaded = model.denoiser.loaded
@@ -87,7 +90,7 @@ def prepare(config: ImageConfig, given: Mapping[str, Any]) -> tuple[ImageConfig,
         device=str(next(loaded.model.parameters()).device),
         weight_hash=loaded.weight_hash,
         marks=marks,
-        facts=_facts(model, name, config),
+        facts={**_facts(model, name, config), **model_facts(loaded, repeats)},
     )
 
 

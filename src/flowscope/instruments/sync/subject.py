@@ -13,7 +13,9 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.models.diffusion.denoiser import Denoiser, denoiser_of, image_shape
 from flowscope.models.diffusion.loading import loaded_denoiser
 from flowscope.models.diffusion.marks import denoiser_marks
+from flowscope.models.diffusion.repeats import refuse_noisy_denoiser
 from flowscope.models.images.encoders import Encoder, encoder_mark, encoder_of
+from flowscope.models.marks import model_facts
 from flowscope.models.twin import refuse_broken_weights
 from flowscope.nets import bundled_path
 from flowscope.records import Unavailable
@@ -59,6 +61,7 @@ def prepare(config: SyncConfig, given: Mapping[str, Any]) -> tuple[SyncConfig, S
         given.get("encoder", config.encoder), shape=shape, device=denoiser.device
     )
     refuse_broken_weights(loaded.model)
+    repeats = refuse_noisy_denoiser(denoiser)
     return config, SyncSubject(
         denoiser=denoiser,
         encoder=encoder,
@@ -74,6 +77,7 @@ def prepare(config: SyncConfig, given: Mapping[str, Any]) -> tuple[SyncConfig, S
             "steps": config.steps,
             "classes": [classes[label] if classes else "all" for label in config.labels],
             "encoder": name,
+            **model_facts(loaded, repeats),
         },
     )
 

@@ -29,7 +29,9 @@ class Comparison:
         joint_low and joint_high of all differences together, p corrected for all of them, changed.
         A difference is a change if its joint interval leaves zero out.
     paired
-        Whether both runs read the same prompts, so that differences are taken within prompts.
+        Whether both runs read the same tokens, so that differences are taken within prompts.
+    unpaired
+        Why they are not paired, where they are not.
     verdicts
         name, title and, for each run, outcome (first, second), strength, effect and its interval.
     prompts
@@ -40,6 +42,7 @@ class Comparison:
 
     table: pd.DataFrame
     paired: bool
+    unpaired: str = "the texts differ"
     verdicts: pd.DataFrame
     prompts: tuple[int, int]
     needed: int
@@ -58,6 +61,7 @@ class Comparison:
         """Document of plain values."""
         return {
             "paired": self.paired,
+            "unpaired": "" if self.paired else self.unpaired,
             "prompts": list(self.prompts),
             "comparisons": self.comparisons,
             "summary": self.summary,
@@ -76,7 +80,7 @@ class Comparison:
     @property
     def title(self) -> str:
         """What the differences are and how they are taken."""
-        how = "paired by prompt" if self.paired else "unpaired: the texts differ"
+        how = "paired by prompt" if self.paired else f"unpaired: {self.unpaired}"
         return (
             f"second − first, {how}; 95 % intervals, simultaneous over {self.comparisons} "
             "comparisons"
@@ -108,7 +112,8 @@ class Comparison:
                 "Look at these depths in both reports (flowscope report RUN), and compare two runs "
                 "on other texts to see whether the change stays."
             )
-        pairs = "" if self.paired else "give both runs the same texts, or "
+        what = "tokens" if "tokens" in self.unpaired else "texts"
+        pairs = "" if self.paired else f"give both runs the same {what}, or "
         return (
             f"To see smaller differences, {pairs}read more prompts: four times as many make the "
             "intervals half as wide."

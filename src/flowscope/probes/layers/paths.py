@@ -26,7 +26,7 @@ def sampled_rows(rows: Rows, count: int) -> NDArray[np.int64]:
         own = np.flatnonzero(rows.prompt == prompt)
         order = np.argsort(hashed(int(prompt), rows.position[own]), kind="stable")
         chosen.append(own[order[:count]])
-    return np.sort(np.concatenate(chosen))
+    return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
 
 
 class PathProbe(Reducer):

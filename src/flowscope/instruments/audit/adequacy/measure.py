@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowscope.instruments.audit.adequacy import tables
 from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts, skill_table
 from flowscope.instruments.audit.adequacy.forecasts import Adequacy
-from flowscope.instruments.audit.paths import Paths, following_tokens
+from flowscope.instruments.audit.paths import Paths, read_tokens
 from flowscope.instruments.audit.reading import depth_of, path_probes, paths_of, prompt_counts
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.lab.claim import Abstention
@@ -42,7 +42,7 @@ def _forecasts(bench: AuditBench, paths: Paths) -> list[Adequacy]:
     config, passing = bench.config, depth_of(bench).passing
     counter = bench.counter("flow", 2 * len(passing))
     prompts = bench.subject.prompts
-    tokens = None if prompts.images else following_tokens(paths, prompts.items, ahead=0)
+    tokens = None if prompts.images else read_tokens(paths, prompts)
     forecasts, reasons = [], []
     for segment in passing:
         part = cross_forecasts(

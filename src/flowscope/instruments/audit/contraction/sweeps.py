@@ -92,14 +92,14 @@ class _Sweep(TapProbe):
     def begin(self, batch: InputBatch) -> None:
         assert self.probe is not None
         self.probe.begin(batch.prompts, batch.mask)
-        self._mask = batch.mask
+        self._present = batch.present
 
     def attention(self, call: AttentionCall, inputs: AttentionInputs) -> Tensor | None:
         assert self.probe is not None
         if call.cross:
             return None
         unchanged = self._setting.value == 1
-        changed = call if unchanged else altered(call, self._setting, self._mask)
+        changed = call if unchanged else altered(call, self._setting, self._present)
         self.probe.update(changed, inputs.of(call))
         return None if unchanged else attention_output(changed)
 
@@ -161,7 +161,7 @@ class _OutputPath(TapProbe):
 
     def begin(self, batch: InputBatch) -> None:
         assert self.probe is not None
-        self.probe.begin(Rows.of_mask(batch.prompts, batch.mask))
+        self.probe.begin(Rows.of_mask(batch.prompts, batch.named))
 
     def block(self, event: BlockPass) -> None:
         assert self.probe is not None

@@ -20,7 +20,8 @@ _MOBILITY_AND_GAIN = "rank correlation of mobility left and gain of the layers a
 def depth_loss_section(source: Source) -> str:
     """What removing the last layers costs, beside the mobility left, or why it is not known."""
     drawn = shown(source, "depth-loss", FIGURES["depth_loss"])
-    return drawn + numbers(source, "depth_loss")
+    beside = numbers(source, "visible_loss") if "visible_loss" in source.tables else ""
+    return drawn + numbers(source, "depth_loss") + beside
 
 
 def _depth_loss_caption(source: Source) -> str:
@@ -34,12 +35,20 @@ def _depth_loss_caption(source: Source) -> str:
         if math.isfinite(free)
         else ""
     )
+    hidden = "visible_loss" in source.tables
+    named = "hidden tokens" if hidden else "the next token"
+    beside = (
+        "The table visible_loss has the same at positions whose token the model sees: there the "
+        "token to be named stands in the input, and layers look free that are not. "
+        if hidden
+        else ""
+    )
     return (
-        "Mean loss on the next token when the last layers are removed, minus the loss of the whole "
+        f"Mean loss on {named} when the last layers are removed, minus the loss of the whole "
         "model; 0 means that the removed layers were not needed. Where a value exceeds 1 nat, the "
         "axis is linear up to the thin line at 1 and logarithmic above, so that small costs can be "
         "read beside large ones. Below: the mobility ‖J‖ at that layer, which measures how much "
-        f"the output could still change. {ended}"
+        f"the output could still change. {ended}{beside}"
         f"{tokens_behind(source, 'depth_loss')}"
         f"{source.basis(_MOBILITY_AND_GAIN, ADEQUACY.name)}."
     )

@@ -91,7 +91,7 @@ class TransplantReading(TapProbe):
     def begin(self, batch: InputBatch) -> None:
         """Start a batch."""
         if self._probe is not None:
-            self._probe.begin(spaced_rows(batch.prompts, batch.mask, tokens=self._tokens))
+            self._probe.begin(spaced_rows(batch.prompts, batch.named, tokens=self._tokens))
 
     def block(self, event: BlockPass) -> None:
         """Read one step of depth."""

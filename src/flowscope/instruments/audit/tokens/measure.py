@@ -30,7 +30,7 @@ def _token_table(bench: AuditBench, reading: Measured) -> pd.DataFrame:
     prompts, word = bench.subject.prompts, bench.subject.word
     table = tables.token_table(reading.depth, _SHOWN_PROMPTS, _SHOWN_POSITIONS)
     ids = [
-        prompts.items[p][q] if not prompts.images else 0
+        prompts.at(p).shown[q] if not prompts.images else 0
         for p, q in zip(table["prompt"], table["position"], strict=True)
     ]
     table["token"] = ["image" if prompts.images else word(int(i)) for i in ids]

@@ -120,7 +120,7 @@ def _refined_paths(
     extra = {"use_cache": False} if caches else {}
     kept, prompts = [], []
     for batch in batches:
-        rows = Rows.of_mask(batch.prompts, batch.mask)
+        rows = Rows.of_mask(batch.prompts, batch.named)
         places = sampled_rows(rows, positions)
         along: list[Tensor] = []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from flowscope.evidence import resampled_counts
-from flowscope.instruments.audit.exits.measure import AHEAD
-from flowscope.instruments.audit.paths import Paths, following_tokens, sampled_paths
+from flowscope.instruments.audit.exits.measure import NAMING
+from flowscope.instruments.audit.paths import Paths, sampled_paths, target_tokens
 from flowscope.instruments.audit.reading import depth_of
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.instruments.audit.track_t import TrackT
@@ -70,12 +70,12 @@ def bridge(bench: AuditBench) -> None:
 def output_temperature(bench: AuditBench) -> None:
     """Sweep the temperature of the output: mobility and calibration."""
     kind, config, paths = bench.subject.loaded.kind, bench.config, _paths(bench)
-    if kind not in AHEAD or isinstance(paths, Unavailable):
+    if kind not in NAMING or isinstance(paths, Unavailable):
         return
     prompts, counter = bench.subject.prompts, bench.counter("calibration")
     reading = calibration(
         paths,
-        following_tokens(paths, prompts.items, ahead=AHEAD[kind]),
+        target_tokens(paths, prompts),
         _study(bench).output_temperatures,
         resampled_counts(len(prompts), resamples=config.resamples, seed=config.seed),
         seed=config.seed,

@@ -93,7 +93,7 @@ class _Chords(TapProbe):
 
     def _chosen(self, hidden: Tensor) -> Tensor:
         assert self._batch is not None
-        chosen = Rows.of_mask(self._batch.prompts, self._batch.mask).chosen
+        chosen = Rows.of_mask(self._batch.prompts, self._batch.named).chosen
         rows = hidden if self._pooled else hidden[chosen.to(hidden.device)]
         return rows.detach().to(torch.promote_types(rows.dtype, torch.float32))
 

@@ -30,6 +30,7 @@ def turned_dials(bench: HeadsBench) -> None:
         batch=config.batch,
         layers=[layer - 1 for layer in config.dial_layers] or None,
         heads=list(config.dial_heads) or None,
+        share=config.masked_share,
         seed=config.seed,
         draws=config.draws,
         advance=counter.advance,

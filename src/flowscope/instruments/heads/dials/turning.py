@@ -5,8 +5,8 @@ change of that size does harm. Beside the loss with the dial stands the loss wit
 the same norm in every row: only their difference says that a sector matters for what it is rather
 than for how large it is.
 
-A causal model names the next token. A masked one names tokens of which fifteen in a hundred were
-replaced by its mask token, the same ones for every dial.
+A causal model names the next token. A masked one names tokens that were hidden behind its mask
+token (fifteen in a hundred by default), the same ones for every dial.
 """
 
 import math
@@ -27,6 +27,9 @@ from flowscope.evidence.intervals import bounds_of
 from flowscope.levers import geometry_attention
 from flowscope.models.loading import Loaded
 from flowscope.models.prompts import Batch, Prompts, batches_of
+from flowscope.models.reading.targets import NONE, hidden_positions
+from flowscope.models.reading.tokens import Window
+from flowscope.models.reading.words import mask_token
 from flowscope.records import Unavailable
 
 __all__ = ["Dial", "dial_table"]
@@ -36,9 +39,6 @@ Kind = Literal["metric", "exact", "flux", "alpha", "temperature", "square"]
 
 
 _KINDS = ("metric", "exact", "flux", "alpha", "temperature", "square")
-
-
-_MASKED = 0.15
 
 
 _LOGITS_HELD = 2**26
@@ -102,6 +102,7 @@ def dial_table(
     batch: int,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
+    share: float = 0.15,
     seed: int = 0,
     draws: int = 1,
     advance: Callable[[int], None] = lambda prompts: None,
@@ -121,6 +122,8 @@ def dial_table(
         Prompts at once; fewer where their logits would not fit.
     layers, heads
         Which attention is dialled; all by default.
+    share
+        Share of the tokens of a masked model that are hidden and named; 0 names visible ones.
     seed, draws
         Of the masked tokens and the random changes, and how many random changes are averaged.
     advance
@@ -146,7 +149,7 @@ def dial_table(
     """
     if draws < 1:
         raise InvalidInputError(f"draws must be at least 1; got {draws}.")
-    task = _task_of(loaded, prompts, seed)
+    task = _task_of(loaded, prompts, share, seed)
     if isinstance(task, Unavailable):
         return task
     passes = _Passes(loaded, task, _fitting(batch, loaded, prompts), advance)
@@ -186,35 +189,36 @@ class _Task:
         return np.array([float((target >= 0).sum()) for target in self.targets])
 
 
-def _task_of(loaded: Loaded, prompts: Prompts, seed: int) -> _Task | Unavailable:
+def _task_of(loaded: Loaded, prompts: Prompts, share: float, seed: int) -> _Task | Unavailable:
     if loaded.kind == "causal_lm" and not prompts.images:
-        ahead = tuple(np.append(item[1:].astype(np.int64), -1) for item in prompts.items)
-        return _Task(prompts=prompts, targets=ahead)
+        targets = tuple(prompts.at(number).targets for number in range(len(prompts)))
+        return _Task(prompts=prompts, targets=targets)
     if loaded.kind == "masked_lm" and not prompts.images:
-        return _masked(loaded, prompts, seed)
+        return _masked(loaded, prompts, share, seed)
     return Unavailable(
         f"a model of kind {loaded.kind} names no token of its input, so there is no loss to compare"
     )
 
 
-def _masked(loaded: Loaded, prompts: Prompts, seed: int) -> _Task | Unavailable:
+def _masked(loaded: Loaded, prompts: Prompts, share: float, seed: int) -> _Task | Unavailable:
     """Some tokens of every prompt behind the mask token; special tokens stay."""
     if isinstance(loaded.tokenizer, Unavailable):
         return Unavailable(f"no tokenizer gives a mask token: {loaded.tokenizer.reason}")
-    token = loaded.tokenizer.mask_token_id
+    token = mask_token(loaded.tokenizer)
     if token is None:
         return Unavailable("the tokenizer has no mask token, so that no token can be hidden")
-    hidden, targets = [], []
-    for number, item in enumerate(prompts.items):
-        ids = item.astype(np.int64)
-        free = np.flatnonzero(~np.isin(ids, loaded.tokenizer.all_special_ids))
-        count = min(max(round(_MASKED * len(free)), 1), len(free))
-        at = np.random.default_rng((seed, number)).choice(free, count, replace=False)
-        target = np.full(len(ids), -1, np.int64)
-        target[at] = ids[at]
-        hidden.append(np.where(target >= 0, token, ids))
-        targets.append(target)
-    return _Task(prompts=replace(prompts, items=tuple(hidden)), targets=tuple(targets))
+    places = tuple(
+        hidden_positions(
+            Window(ids=prompts.at(number).shown, text=prompts.at(number).text),
+            token,
+            share=share,
+            seed=(seed, number),
+        )
+        for number in range(len(prompts))
+    )
+    fed = replace(prompts, items=tuple(place.ids for place in places), positions=places)
+    targets = tuple(np.where(place.named, place.targets, NONE) for place in places)
+    return _Task(prompts=fed, targets=targets)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ class _Identities(TapProbe):
         self._probe = probe
 
     def begin(self, batch: InputBatch) -> None:
-        self._probe.begin(batch.mask)
+        self._probe.begin(batch.present)
 
     def attention(self, call: AttentionCall, inputs: AttentionInputs) -> None:
         self._probe.update(call)

@@ -191,7 +191,7 @@ class _Chains(TapProbe):
         self._probe = self._made(len(chain))
 
     def begin(self, batch: InputBatch) -> None:
-        self._probe.begin(batch.prompts, batch.mask)
+        self._probe.begin(batch.prompts, batch.present)
 
     def attention(self, call: AttentionCall, inputs: AttentionInputs) -> None:
         self._probe.update(call)

@@ -9,7 +9,10 @@ import torch
 
 from flowscope.instruments.heads.subject import HeadsBench
 from flowscope.lab.claim import Abstention
+from flowscope.models.preparation import feeding_of
 from flowscope.models.prompts import token_text
+from flowscope.models.reading.targets import shifted_ids
+from flowscope.models.reading.tokens import Window, shortened, windows_of
 from flowscope.probes.heads.portrait import portrait
 from flowscope.records import Unavailable
 
@@ -43,13 +46,16 @@ def _sentence(bench: HeadsBench) -> tuple[dict[str, Any], list[str]]:
     first = next(material.batches(1))
     if isinstance(prompts, Unavailable) or prompts.images or isinstance(tokenizer, Unavailable):
         return first.inputs, []
-    ids = prompts.items[0]
-    if bench.config.sentence is not None:
-        special = loaded.kind not in ("causal_lm", "seq2seq")
-        ids = tokenizer(bench.config.sentence, add_special_tokens=special)["input_ids"]
-    shown = [int(i) for i in ids[: bench.config.shown_tokens]]
-    row = torch.tensor([shown], device=next(iter(first.inputs.values())).device)
+    most, sentence = bench.config.shown_tokens, bench.config.sentence
+    if sentence is None:
+        window = shortened(Window(ids=prompts.at(0).shown, text=prompts.at(0).text), most)
+    else:
+        feeding = feeding_of(bench.config)
+        window = next(windows_of(tokenizer, sentence, feeding, length=most, running=False))
+    row = torch.from_numpy(window.ids)[None].to(next(iter(first.inputs.values())).device)
     inputs = {"input_ids": row}
     if loaded.kind == "seq2seq":
+        row = row if sentence is None else shifted_ids(loaded.model, row)
+        inputs = {"input_ids": torch.from_numpy(prompts.items[0])[None].to(row.device)}
         inputs["decoder_input_ids"] = row
-    return inputs, [token_text(tokenizer, i) for i in shown]
+    return inputs, [token_text(tokenizer, int(token)) for token in row[0]]
