@@ -19,7 +19,6 @@ from pathlib import Path
 
 import diffusers
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -30,9 +29,8 @@ from flowscope.instruments.sync.commitment.order_rule import Order, decision_ste
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
-from flowscope.instruments.sync.internal_gap.tables import familywise
+from flowscope.instruments.sync.internal_gap.tables import gap_arrays, internal_gap_table
 from flowscope.records import Unavailable, Verdict
-from flowscope.replica import exchange_null, split_half_gap
 
 RESULT = Path(__file__).parent / "results" / "sync_panel.json"
 DOCS = Path(__file__).parents[1] / "docs" / "theory"
@@ -61,7 +59,6 @@ def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
     """R2 on drawn differences: the latents and some layers, with or without a planted change."""
     rng = np.random.default_rng(seed)
     pairs = 8 if "8 pairs" in kind else PAIRS
-    band = min(BAND, pairs // 4)
     width = 14
     size = np.exp(-0.35 * np.arange(width))
     planted = 1.2 if "more" in kind else -1.2 if "less" in kind else 0.0
@@ -74,24 +71,13 @@ def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
     if "latents" in kind:
         later *= np.exp(0.3 * late)
     later[1:] *= tilt
-    nulls, halves, rows = [], [], []
-    for layer in range(layers + 1):
-        stacked = np.vstack([first[layer], later[layer]])
-        gram = stacked @ stacked.T
-        nulls.append(exchange_null(gram, band, band, draws=199, seed=0))
-        halves.append(split_half_gap(gram, band, band, seed=0))
-        rows.append({"g": 0.0, "layer": layer, "log_gap": nulls[-1].observed, "status": "ok",
-                     "null_low": nulls[-1].band[0], "null_high": nulls[-1].band[1],
-                     "because": ""})  # fmt: skip
-    table = pd.DataFrame(rows)
-    table["p_all"] = [nulls[0].p_value, *familywise(nulls[1:])]
-    arrays = {
-        "layer": np.arange(layers + 1),
-        "observed": np.asarray([null.observed for null in nulls]),
-        "draws": np.stack([null.draws for null in nulls]),
-        "left_out": np.stack([half.left_out for half in halves]),
-    }
-    return judge_internal_gap(arrays, table, claim=GAP, seed=0)
+    stacked = np.concatenate([first, later], 1)
+    grams = stacked @ stacked.transpose(0, 2, 1)
+    reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
+    reading |= {"kept": np.array([0]), "gram": grams[1:, None]}
+    config = SyncConfig(pairs=pairs, band=min(BAND, pairs // 4))
+    table = internal_gap_table({0.0: reading}, {0.0: 0}, config)
+    return judge_internal_gap(gap_arrays(reading, 0, config), table, claim=GAP, seed=0)
 
 
 def random_weights(name: str, seed: int) -> list[Verdict]:
@@ -103,10 +89,6 @@ def random_weights(name: str, seed: int) -> list[Verdict]:
         num_layers=layers, sample_size=16, patch_size=2, num_embeds_ada_norm=3,
         norm_num_groups=8 if heads * 16 % 8 == 0 else 1,
     )  # fmt: skip
-    with torch.no_grad():  # gates that start at zero would make every block nothing
-        for value in model.parameters():
-            if not bool(value.any()):
-                value.normal_(std=0.2)
     with tempfile.TemporaryDirectory() as folder:
         found = fs.sync(
             model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), out=folder,
