@@ -5,7 +5,7 @@ protocol of the instrument on models with an exact score (``known_images``); R2 
 differences whose change is planted. Random weights are whole runs of ``flowscope sync`` on small
 diffusion transformers.
 
-    python -m benchmarks.sync_panel --seeds 40 --random 10 --repeats 1000
+    python -m benchmarks.sync_panel --seeds 20 --gaussian 50 --random 20 --repeats 1000
 
 Runs are stored in ``benchmarks/results/sync_panel.json`` and not repeated. ``--page`` writes the
 tables of ``docs/theory/what-holds-means.md`` and ``docs/theory/calibration.md`` and ends.
@@ -144,11 +144,13 @@ def order_level(seed: int, size: float) -> tuple[bool, bool]:
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Everything that is asked for: part, subject, seed."""
-    planted = [name for name in EXPECTED if name not in SUBJECTS]
-    for seed in range(options.seeds):
-        yield from (("known", name, seed) for name in [*SUBJECTS, *planted])
-    for seed in range(options.random):
-        yield from (("random", name, seed) for name in SIZES)
+    for seed in range(max(options.seeds, options.gaussian, options.random)):
+        for name in EXPECTED:
+            wanted = options.gaussian if name.startswith("Gaussian") else options.seeds
+            if seed < wanted:
+                yield "known", name, seed
+        if seed < options.random:
+            yield from (("random", name, seed) for name in SIZES)
 
 
 def verdicts_of(part: str, subject: str, seed: int) -> list[Verdict]:
@@ -240,14 +242,13 @@ def write_pages() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=40, help="of every known subject")
-    parser.add_argument("--random", type=int, default=10, help="seeds of each random network")
+    parser.add_argument("--seeds", type=int, default=20, help="of every known subject")
+    parser.add_argument("--gaussian", type=int, default=50, help="seeds of each Gaussian subject")
+    parser.add_argument("--random", type=int, default=20, help="seeds of each random network")
     parser.add_argument("--repeats", type=int, default=1000, help="of each error rate")
     parser.add_argument("--page", action="store_true", help="write the tables of the pages only")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not options.page:
-        levels(options.repeats)
     for part, subject, seed in () if options.page else jobs(options):
         if RUNS.has(part, subject, str(seed)):
             continue
@@ -256,6 +257,8 @@ def main() -> None:
         rows = RUNS.store(part, subject, str(seed), verdicts, time.process_time() - start)
         short = ", ".join(f"{n} {r['outcome']} {r['effect']}" for n, r in rows.items())
         print(part, subject, seed, short, flush=True)
+    if not options.page:
+        levels(options.repeats)
     for name, (_, table) in page_tables().items():
         print(f"{name}\n{table}\n")
     if options.page:

@@ -264,7 +264,9 @@ def test_a_planted_change_is_seen_or_the_run_says_that_it_could_not_have(planted
         answers.append(found.outcome)
         if found.outcome != outcome:
             assert found.outcome in ("abstains", "uninformative")
-            seen = float(re.search(r"could have seen a mean log ratio of ([\d.]+)", found.because)[1])
+            seen = float(
+                re.search(r"could have seen a mean log ratio of ([\d.]+)", found.because)[1]
+            )
             assert seen > 0.9 * abs(found.effect)
     assert answers.count(outcome) >= 2
 

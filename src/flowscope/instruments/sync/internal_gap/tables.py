@@ -116,9 +116,7 @@ def _published(gram: NDArray[np.float64], config: SyncConfig) -> dict[str, Any]:
         return {"naive": math.nan, "mixed_log_gap": math.nan}
 
 
-def _read(
-    gram: NDArray[np.float64], config: SyncConfig
-) -> tuple[ExchangeNull, SplitHalfGap]:
+def _read(gram: NDArray[np.float64], config: SyncConfig) -> tuple[ExchangeNull, SplitHalfGap]:
     """The log ratio of one layer under its null and with its interval, by the same halvings."""
     band, shared = config.band, {"splits": SPLITS, "seed": config.seed}
     null = exchange_null(gram, band, band, draws=config.draws, **shared)
