@@ -231,12 +231,15 @@ def test_silence_means_something_only_where_half_a_log_unit_would_have_been_seen
     assert "this run could have seen a mean log ratio of" in found.because
 
 
+def could_have_seen(verdict):
+    return float(re.search(r"could have seen a mean log ratio of ([\d.]+)", verdict.because)[1])
+
+
 @pytest.mark.parametrize(("sign", "outcome"), [(1, "holds"), (-1, "fails")])
 def test_an_effect_that_was_seen_is_judged_however_wide_its_null(sign, outcome):
     found = judged_layers(sign * np.array([2.5, 2.4, 2.6]), spread=0.5)
     assert found.outcome == outcome
-    seen = float(re.search(r"could have seen a mean log ratio of ([\d.]+)", found.because)[1])
-    assert seen > DETECTABLE
+    assert could_have_seen(found) > DETECTABLE
 
 
 def differences(planted, seed, *, pairs=24, layers=2, width=14):
