@@ -19,6 +19,7 @@ from pathlib import Path
 
 import diffusers
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 
@@ -29,8 +30,10 @@ from flowscope.instruments.sync.commitment.order_rule import Order, decision_ste
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
-from flowscope.instruments.sync.internal_gap.tables import gap_arrays, internal_gap_table
+from flowscope.instruments.sync.internal_gap.tables import familywise, gap_arrays
+from flowscope.probes import Arrays
 from flowscope.records import Unavailable, Verdict
+from flowscope.replica import ExchangeNull
 
 RESULT = Path(__file__).parent / "results" / "sync_panel.json"
 DOCS = Path(__file__).parents[1] / "docs" / "theory"
@@ -74,14 +77,28 @@ def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
     stacked = np.concatenate([first, later], 1)
     grams = stacked @ stacked.transpose(0, 2, 1)
     reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
-    reading |= {"kept": np.array([0]), "gram": grams[1:, None]}
     config = SyncConfig(pairs=pairs, band=min(BAND, pairs // 4))
-    table = internal_gap_table({0.0: reading}, {0.0: 0}, config)
-    return judge_internal_gap(gap_arrays(reading, 0, config), table, claim=GAP, seed=0)
+    arrays = gap_arrays(reading, 0, config)
+    return judge_internal_gap(arrays, layer_rows(arrays), claim=GAP, seed=0)
+
+
+def layer_rows(arrays: Arrays) -> pd.DataFrame:
+    """What the judge reads of the single layers, from the draws that the mean is judged by."""
+    bands = np.quantile(arrays["draws"], [0.025, 0.975], axis=1).T
+    nulls = [
+        ExchangeNull(observed=float(value), draws=draws, p_value=1.0, band=(low, high), level=0.95,
+                     scale=1.0)
+        for value, draws, (low, high) in zip(
+            arrays["observed"], arrays["draws"], bands, strict=True
+        )
+    ]  # fmt: skip
+    rows = {"layer": arrays["layer"], "log_gap": arrays["observed"], "status": "ok"}
+    rows |= {"null_low": bands[:, 0], "null_high": bands[:, 1], "because": ""}
+    return pd.DataFrame({**rows, "p_all": [1.0, *familywise(nulls[1:])]})
 
 
 def random_weights(name: str, seed: int) -> list[Verdict]:
-    """A whole run on a small diffusion transformer that was never trained."""
+    """A whole run with one coupling on a small diffusion transformer that was never trained."""
     layers, heads = SIZES[name]
     torch.manual_seed(seed)
     model = diffusers.DiTTransformer2DModel(
@@ -92,7 +109,8 @@ def random_weights(name: str, seed: int) -> list[Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         found = fs.sync(
             model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), out=folder,
-            pairs=PAIRS, steps=STEPS, finals=FINALS, propagation=False, kept=2, seed=seed,
+            pairs=PAIRS, steps=STEPS, finals=2 * PAIRS, couplings=(0.5,), propagation=False,
+            kept=2, seed=seed,
             encoder=lambda images: images.flatten(1) + 1e-3,
         )  # fmt: skip
         return list(found.verdicts)
