@@ -105,7 +105,7 @@ def random_weights(name: str, seed: int) -> list[Verdict]:
         num_attention_heads=heads, attention_head_dim=16, in_channels=1, out_channels=1,
         num_layers=layers, sample_size=16, patch_size=2, num_embeds_ada_norm=3,
         norm_num_groups=8 if heads * 16 % 8 == 0 else 1,
-    )  # fmt: skip
+    ).eval()  # a network in training mode drops class labels at random  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         found = fs.sync(
             model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), out=folder,

@@ -19,7 +19,6 @@ from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
-from flowscope.lab.running.evaluation import evaluation_mode
 from flowscope.lab.running.lock import FolderLock
 from flowscope.lab.running.progress import Progress
 from flowscope.lab.running.selection import only_names, selected
@@ -53,7 +52,7 @@ def run(
         What measures, and its resolved settings.
     given
         Objects by the names of `Instrument.arguments`; what is absent or None comes from the
-        settings. Networks among them are in evaluation mode while the run lasts.
+        settings.
     folder
         Run folder; by default one below ``config.out`` named after instrument, model and data. An
         unfinished run in it is resumed.
@@ -69,19 +68,17 @@ def run(
     names, added = only_names(only), more.stages if more is not None else ()
     stages = selected((*instrument.stages, *added), names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
-    with evaluation_mode(objects.values()):
-        config, subject = instrument.resolve(instrument.prepare)(config, objects)
-        bench: Bench[Any, Any] = Bench(
-            instrument, config, subject, folder=folder, progress=progress, study=settings,
-            only=names,
-        )  # fmt: skip
-        try:
-            bench.stages = stages
-            for stage in stages:
-                _walk(stage, bench)
-            run = bench.close(partial(_state, more))
-        finally:
-            bench.release()
+    config, subject = instrument.resolve(instrument.prepare)(config, objects)
+    bench: Bench[Any, Any] = Bench(
+        instrument, config, subject, folder=folder, progress=progress, study=settings, only=names
+    )
+    try:
+        bench.stages = stages
+        for stage in stages:
+            _walk(stage, bench)
+        run = bench.close(partial(_state, more))
+    finally:
+        bench.release()
     result: Result = instrument.resolve(instrument.result)(run=run)
     return result
 

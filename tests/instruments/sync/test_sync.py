@@ -5,7 +5,6 @@ import math
 
 import diffusers
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tests.instruments.tiny import shown
@@ -60,20 +59,6 @@ def test_every_class_coupling_and_measure_has_its_rows(found):
         (g, layer) for g in (0.0, 0.2, 1.0) for layer in (0, 1, 2)
     }
     assert internal["p_all"].ge(internal["p"].min() / 2).all()
-
-
-def test_a_network_in_training_mode_is_measured_in_evaluation_mode(tmp_path):
-    """Dropped class labels would differ from pass to pass, and weak modes would seem to last."""
-    tables = []
-    for training in (True, False):
-        model = dit().train(training)
-        result = fs.sync(
-            model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), encoder=pooled,
-            out=tmp_path / str(training), **SMALL,
-        )  # fmt: skip
-        tables.append(result.internal_gap)
-        assert model.training == training
-    pd.testing.assert_frame_equal(*tables)
 
 
 def test_energies_are_one_at_the_start(found):
