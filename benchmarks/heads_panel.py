@@ -48,11 +48,6 @@ PARTS = ("known", "random", "real")
 SIZES = {"4 layers of 64": (4, 64), "8 layers of 128": (8, 128)}
 PROMPTS, TOKENS = 16, 64
 SHARPER = 7.0
-FEW = 7
-"""Seeds of the subjects that are not in ``MANY``."""
-
-MANY = ("noise", "one-way", "half one-way", "one head of 6")
-
 Runs = Mapping[str, Mapping[str, Any]]
 
 
@@ -132,12 +127,11 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
                 yield Job("real", name, state, made)
     for seed in range(options.seeds):
         for size, states in RANDOM.items() if "random" in wanted else ():
-            for state in states if seed < FEW else states[:1]:
+            for state in states:
                 made = partial(random_verdicts, size, state, seed)
                 yield Job("random", f"{state}; {size}", str(seed), made)
         for kind in HEADS if "known" in wanted else ():
-            if seed < FEW or kind in MANY:
-                yield Job("known", kind, str(seed), partial(head_verdicts, kind, seed))
+            yield Job("known", kind, str(seed), partial(head_verdicts, kind, seed))
 
 
 def planted_heads(seeds: int) -> dict[str, int]:

@@ -126,39 +126,39 @@ class Subject:
 
     made: Callable[[], MixtureModel]
     settings: dict[str, Any] = field(default_factory=dict)
-    share: float = 0.25
+    share: float = 1.0
 
 
 SUBJECTS = {
-    "exact score, DDIM, 50 steps": Subject(made=MixtureModel, share=1.0),
+    "exact score, DDIM, 50 steps": Subject(made=MixtureModel),
     "exact score, DDIM, 16 steps": Subject(
-        made=MixtureModel, settings={"steps": 16}, share=1.0
+        made=MixtureModel, settings={"steps": 16}
     ),
     "exact score, Euler, 50 steps": Subject(
         made=MixtureModel, settings={"integrator": "euler"}
     ),
     "exact score, Euler, 16 steps": Subject(
-        made=MixtureModel, settings={"integrator": "euler", "steps": 16}, share=1.0
+        made=MixtureModel, settings={"integrator": "euler", "steps": 16}
     ),
     "exact score, narrow mixture": Subject(made=lambda: MixtureModel(mu=1.0, s2=0.04)),
     "exact score, 8 × 8 values": Subject(
-        made=lambda: MixtureModel(mu=4.0, s2=0.25, side=8), settings={"batch": 2000}, share=0.1
+        made=lambda: MixtureModel(mu=4.0, s2=0.25, side=8), settings={"batch": 2000}
     ),
     "score times 1.2": Subject(made=Scaled),
     "score times 1.05": Subject(made=lambda: Scaled(factor=1.05)),
     "rotation of .1": Subject(made=Rotating),
     "rotation of .1, 200 images": Subject(
-        made=Rotating, settings={"images": 200, "rotation_images": 200, "bins": 32}, share=1.0
+        made=Rotating, settings={"images": 200, "rotation_images": 200, "bins": 32}
     ),
     "rotation of .02": Subject(made=lambda: Rotating(share=0.02)),
     "Gaussian images, red": Subject(
-        made=Spectrum, settings={"batch": 2000}, share=0.1
+        made=Spectrum, settings={"batch": 2000}, share=0.5
     ),
     "Gaussian images, white": Subject(
-        made=lambda: Spectrum(power=0.0), settings={"batch": 2000}, share=0.1
+        made=lambda: Spectrum(power=0.0), settings={"batch": 2000}, share=0.5
     ),
     "Gaussian images, blue": Subject(
-        made=lambda: Spectrum(power=-2.0), settings={"batch": 2000}, share=0.1
+        made=lambda: Spectrum(power=-2.0), settings={"batch": 2000}, share=0.5
     ),
 }  # fmt: skip
 

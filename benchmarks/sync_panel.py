@@ -5,7 +5,7 @@ protocol of the instrument on models with an exact score (``known_images``); R2 
 differences whose change is planted. Random weights are whole runs of ``flowscope sync`` on small
 diffusion transformers.
 
-    python -m benchmarks.sync_panel --seeds 40 --random 10 --repeats 1000
+    python -m benchmarks.sync_panel --seeds 20 --gaussian 50 --random 20 --repeats 1000
 
 Runs are stored in ``benchmarks/results/sync_panel.json`` and not repeated. ``--page`` writes the
 tables of ``docs/theory/what-holds-means.md`` and ``docs/theory/calibration.md`` and ends.
@@ -30,9 +30,10 @@ from flowscope.instruments.sync.commitment.order_rule import Order, decision_ste
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap import GAP
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
-from flowscope.instruments.sync.internal_gap.tables import familywise
+from flowscope.instruments.sync.internal_gap.tables import familywise, gap_arrays
+from flowscope.probes import Arrays
 from flowscope.records import Unavailable, Verdict
-from flowscope.replica import exchange_null, split_half_gap
+from flowscope.replica import ExchangeNull
 
 RESULT = Path(__file__).parent / "results" / "sync_panel.json"
 DOCS = Path(__file__).parents[1] / "docs" / "theory"
@@ -61,7 +62,6 @@ def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
     """R2 on drawn differences: the latents and some layers, with or without a planted change."""
     rng = np.random.default_rng(seed)
     pairs = 8 if "8 pairs" in kind else PAIRS
-    band = min(BAND, pairs // 4)
     width = 14
     size = np.exp(-0.35 * np.arange(width))
     planted = 1.2 if "more" in kind else -1.2 if "less" in kind else 0.0
@@ -74,43 +74,43 @@ def differences(kind: str, seed: int, layers: int = 6) -> Verdict:
     if "latents" in kind:
         later *= np.exp(0.3 * late)
     later[1:] *= tilt
-    nulls, halves, rows = [], [], []
-    for layer in range(layers + 1):
-        stacked = np.vstack([first[layer], later[layer]])
-        gram = stacked @ stacked.T
-        nulls.append(exchange_null(gram, band, band, draws=199, seed=0))
-        halves.append(split_half_gap(gram, band, band, seed=0))
-        rows.append({"g": 0.0, "layer": layer, "log_gap": nulls[-1].observed, "status": "ok",
-                     "null_low": nulls[-1].band[0], "null_high": nulls[-1].band[1],
-                     "because": ""})  # fmt: skip
-    table = pd.DataFrame(rows)
-    table["p_all"] = [nulls[0].p_value, *familywise(nulls[1:])]
-    arrays = {
-        "layer": np.arange(layers + 1),
-        "observed": np.asarray([null.observed for null in nulls]),
-        "draws": np.stack([null.draws for null in nulls]),
-        "left_out": np.stack([half.left_out for half in halves]),
-    }
-    return judge_internal_gap(arrays, table, claim=GAP, seed=0)
+    stacked = np.concatenate([first, later], 1)
+    grams = stacked @ stacked.transpose(0, 2, 1)
+    reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
+    config = SyncConfig(pairs=pairs, band=min(BAND, pairs // 4))
+    arrays = gap_arrays(reading, 0, config)
+    return judge_internal_gap(arrays, layer_rows(arrays), claim=GAP, seed=0)
+
+
+def layer_rows(arrays: Arrays) -> pd.DataFrame:
+    """What the judge reads of the single layers, from the draws that the mean is judged by."""
+    bands = np.quantile(arrays["draws"], [0.025, 0.975], axis=1).T
+    nulls = [
+        ExchangeNull(observed=float(value), draws=draws, p_value=1.0, band=(low, high), level=0.95,
+                     scale=1.0)
+        for value, draws, (low, high) in zip(
+            arrays["observed"], arrays["draws"], bands, strict=True
+        )
+    ]  # fmt: skip
+    rows = {"layer": arrays["layer"], "log_gap": arrays["observed"], "status": "ok"}
+    rows |= {"null_low": bands[:, 0], "null_high": bands[:, 1], "because": ""}
+    return pd.DataFrame({**rows, "p_all": [1.0, *familywise(nulls[1:])]})
 
 
 def random_weights(name: str, seed: int) -> list[Verdict]:
-    """A whole run on a small diffusion transformer that was never trained."""
+    """A whole run with one coupling on a small diffusion transformer that was never trained."""
     layers, heads = SIZES[name]
     torch.manual_seed(seed)
     model = diffusers.DiTTransformer2DModel(
         num_attention_heads=heads, attention_head_dim=16, in_channels=1, out_channels=1,
         num_layers=layers, sample_size=16, patch_size=2, num_embeds_ada_norm=3,
         norm_num_groups=8 if heads * 16 % 8 == 0 else 1,
-    )  # fmt: skip
-    with torch.no_grad():  # gates that start at zero would make every block nothing
-        for value in model.parameters():
-            if not bool(value.any()):
-                value.normal_(std=0.2)
+    ).eval()  # a network in training mode drops class labels at random  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         found = fs.sync(
             model, scheduler=diffusers.DDPMScheduler(), classes=("a", "b", "c"), out=folder,
-            pairs=PAIRS, steps=STEPS, finals=FINALS, propagation=False, kept=2, seed=seed,
+            pairs=PAIRS, steps=STEPS, finals=2 * PAIRS, couplings=(0.5,), propagation=False,
+            kept=2, seed=seed,
             encoder=lambda images: images.flatten(1) + 1e-3,
         )  # fmt: skip
         return list(found.verdicts)
@@ -162,11 +162,13 @@ def order_level(seed: int, size: float) -> tuple[bool, bool]:
 
 def jobs(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Everything that is asked for: part, subject, seed."""
-    planted = [name for name in EXPECTED if name not in SUBJECTS]
-    for seed in range(options.seeds):
-        yield from (("known", name, seed) for name in [*SUBJECTS, *planted])
-    for seed in range(options.random):
-        yield from (("random", name, seed) for name in SIZES)
+    for seed in range(max(options.seeds, options.gaussian, options.random)):
+        for name in EXPECTED:
+            wanted = options.gaussian if name.startswith("Gaussian") else options.seeds
+            if seed < wanted:
+                yield "known", name, seed
+        if seed < options.random:
+            yield from (("random", name, seed) for name in SIZES)
 
 
 def verdicts_of(part: str, subject: str, seed: int) -> list[Verdict]:
@@ -258,14 +260,13 @@ def write_pages() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=40, help="of every known subject")
-    parser.add_argument("--random", type=int, default=10, help="seeds of each random network")
+    parser.add_argument("--seeds", type=int, default=20, help="of every known subject")
+    parser.add_argument("--gaussian", type=int, default=50, help="seeds of each Gaussian subject")
+    parser.add_argument("--random", type=int, default=20, help="seeds of each random network")
     parser.add_argument("--repeats", type=int, default=1000, help="of each error rate")
     parser.add_argument("--page", action="store_true", help="write the tables of the pages only")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if not options.page:
-        levels(options.repeats)
     for part, subject, seed in () if options.page else jobs(options):
         if RUNS.has(part, subject, str(seed)):
             continue
@@ -274,6 +275,8 @@ def main() -> None:
         rows = RUNS.store(part, subject, str(seed), verdicts, time.process_time() - start)
         short = ", ".join(f"{n} {r['outcome']} {r['effect']}" for n, r in rows.items())
         print(part, subject, seed, short, flush=True)
+    if not options.page:
+        levels(options.repeats)
     for name, (_, table) in page_tables().items():
         print(f"{name}\n{table}\n")
     if options.page:

@@ -1,6 +1,7 @@
 """Judgements on replicas: planted tables decide them, and p values over layers hold their level."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,8 +9,9 @@ import pytest
 
 from flowscope.instruments.sync.commitment.judge import judge_commitment_order
 from flowscope.instruments.sync.commitment.order_rule import Order, decision_steps, order_table
-from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
-from flowscope.instruments.sync.internal_gap.tables import familywise
+from flowscope.instruments.sync.config import SyncConfig
+from flowscope.instruments.sync.internal_gap.judge import DETECTABLE, judge_internal_gap
+from flowscope.instruments.sync.internal_gap.tables import familywise, gap_arrays
 from flowscope.instruments.sync.synchronization_gap.ranks import layerwise_rank_correlation
 from flowscope.lab import Claim
 from flowscope.replica import ExchangeNull, exchange_null
@@ -221,10 +223,58 @@ def test_what_the_latents_show_is_not_the_networks():
     assert judged_layers([0.0, 0.1, 0.0], latents=0.6).outcome == "fails"
 
 
-def test_a_run_that_could_see_nothing_is_uninformative():
-    found = judged_layers([2.5, 2.4, 2.6], spread=1.0)
-    assert found.outcome == "uninformative"
-    assert "would have been detected, more than 0.5" in found.because
+@pytest.mark.parametrize(("spread", "outcome"), [(0.2, "abstains"), (0.4, "uninformative")])
+def test_silence_means_something_only_where_half_a_log_unit_would_have_been_seen(spread, outcome):
+    found = judged_layers([0.02, -0.01, 0.0], spread=spread)
+    assert found.outcome == outcome
+    assert ("would have been detected, more than 0.5" in found.because) == (spread == 0.4)
+    assert "this run could have seen a mean log ratio of" in found.because
+
+
+def could_have_seen(verdict):
+    return float(re.search(r"could have seen a mean log ratio of ([\d.]+)", verdict.because)[1])
+
+
+@pytest.mark.parametrize(("sign", "outcome"), [(1, "holds"), (-1, "fails")])
+def test_an_effect_that_was_seen_is_judged_however_wide_its_null(sign, outcome):
+    found = judged_layers(sign * np.array([2.5, 2.4, 2.6]), spread=0.5)
+    assert found.outcome == outcome
+    assert could_have_seen(found) > DETECTABLE
+
+
+def differences(planted, seed, *, pairs=24, layers=2, width=14):
+    """Gram matrices of drawn differences whose weak modes keep more or less, and their latents."""
+    rng = np.random.default_rng(seed)
+    size, weak = np.exp(-0.35 * np.arange(width)), np.arange(width) >= width // 2
+    first, noise = (rng.standard_normal((layers + 1, pairs, width)) * size for _ in range(2))
+    later = 0.6 * first + 0.8 * noise
+    later[1:] *= np.exp(0.5 * planted * weak)
+    rows = np.concatenate([first, later], 1)
+    return rows @ rows.transpose(0, 2, 1)
+
+
+@pytest.mark.parametrize(("planted", "outcome"), [(1.2, "holds"), (-1.2, "fails")])
+def test_a_planted_change_is_seen_or_the_run_says_that_it_could_not_have(planted, outcome):
+    """What the run could have seen is the smallest log ratio with a power of .8."""
+    config, answers = SyncConfig(pairs=24, band=6), []
+    for seed in range(6):
+        grams = differences(planted, seed)
+        reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
+        arrays = gap_arrays(reading, 0, config)
+        layers = {"layer": arrays["layer"], "log_gap": arrays["observed"], "null_low": 0.0}
+        table = pd.DataFrame({**layers, "null_high": 0.0, "p_all": 1.0, "status": "ok"})
+        found = judge_internal_gap(arrays, table, claim=CLAIM, seed=0)
+        answers.append(found.outcome)
+        if found.outcome != outcome:
+            assert found.outcome in ("abstains", "uninformative")
+            seen = float(
+                re.search(r"could have seen a mean log ratio of ([\d.]+)", found.because)[1]
+            )
+            assert seen > 0.9 * abs(found.effect)
+    assert answers.count(outcome) >= 2
+
+
+def test_few_pairs_abstain():
     few = judged_layers([0.5, 0.4, 0.6], pairs=6)
     assert few.outcome == "abstains"
     assert "at least 8 pairs are needed" in few.because

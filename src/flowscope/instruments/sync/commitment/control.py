@@ -1,4 +1,7 @@
-"""The Gaussian control: the protocol of the pairs with the exact score of their covariance."""
+"""The Gaussian control: the protocol of the pairs with the score of a Gaussian.
+
+Its samples, in as many steps as the model's, have the covariance of the model's images.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from flowscope.instruments.sync.commitment.outcomes import (
     coarse_side,
     intervention_steps,
 )
+from flowscope.instruments.sync.commitment.step_errors import law_of_samples
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.pair_sampling import pair_sampler
 from flowscope.models.diffusion.denoiser import Denoiser
@@ -184,7 +188,9 @@ def _every(
     keys = {(curve.g, curve.control): None for curve in curves}
     found = {}
     for label, rows in images.items():
-        exact = GaussianDenoiser(gaussian_images(rows, rank), denoiser)
+        law = gaussian_images(rows, rank)
+        clock = GaussianDenoiser(law, denoiser).clock(config.steps)
+        exact = GaussianDenoiser(law_of_samples(law, clock, eta=config.eta), denoiser)
         found[label] = released_distances(exact, config, label, list(keys))
     return np.stack([found[curve.label][curve.g, curve.control] for curve in curves], 1)
 

@@ -3,7 +3,9 @@
 The effect is the mean over layers of the log ratio beyond its exchange null, less the same of the
 latents before any block: what they show comes from the input of the network. One p value is taken
 on exchanges that all layers share, so that no layer is selected. Layers that are beyond their null
-on both sides, tested together, give no single answer.
+on both sides, tested together, give no single answer. A run that saw nothing, and could have seen
+large effects only, is uninformative; an effect that was seen is judged however wide its null,
+because a real change widens it: exchanged pairs then differ.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ THRESHOLDS = (0.1, 0.3, 0.7)
 """Log ratios from which the effect is weak, clear and strong."""
 
 DETECTABLE = 0.5
-"""Log ratio that a run must be able to see; one that cannot says nothing."""
+"""Log ratio that a run must be able to see for its silence to mean something."""
 
 _LEVEL = 0.05
 
@@ -104,7 +106,9 @@ def judge_internal_gap(
 
 
 def _guard(mean: MeanGap) -> str:
-    if mean.detectable <= DETECTABLE:
+    low, high = mean.interval
+    decided = (low > 0 or high < 0) and abs(mean.value) >= THRESHOLDS[0]
+    if decided or mean.detectable <= DETECTABLE:
         return ""
     return (
         f"only a mean log ratio of {mean.detectable:.2g} would have been detected, more than "

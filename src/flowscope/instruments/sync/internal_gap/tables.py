@@ -15,6 +15,7 @@ from flowscope.instruments.sync.config import SyncConfig
 from flowscope.probes import Arrays
 from flowscope.replica import (
     ExchangeNull,
+    SplitHalfGap,
     exchange_null,
     mode_energies,
     naive_gap,
@@ -22,7 +23,10 @@ from flowscope.replica import (
     split_half_gap,
 )
 
-__all__ = ["energy_table", "familywise", "gap_arrays", "internal_gap_table"]
+__all__ = ["SPLITS", "energy_table", "familywise", "gap_arrays", "internal_gap_table"]
+
+SPLITS = 8
+"""Random halvings of the pairs: more of them let the run see smaller gaps."""
 
 
 def internal_gap_table(
@@ -62,12 +66,10 @@ def gap_arrays(reading: Arrays, read_at: int, config: SyncConfig) -> Arrays:
     """
     place = reading["clock"].tolist().index(read_at)
     grams = [reading["latent_gram"][place], *reading["clock_gram"][:, place]]
-    band, seed = config.band, config.seed
     layers, observed, draws, left_out = [], [], [], []
     for layer, gram in enumerate(grams):
         try:
-            null = exchange_null(gram, band, band, draws=config.draws, seed=seed)
-            half = split_half_gap(gram, band, band, seed=seed)
+            null, half = _read(gram, config)
         except InvalidInputError:
             continue
         layers.append(layer)
@@ -108,10 +110,17 @@ def _published(gram: NDArray[np.float64], config: SyncConfig) -> dict[str, Any]:
     """G_int of eq 80, and the split-half log ratio between the same two diffusion times."""
     band = config.band
     try:
-        half = split_half_gap(gram, band, band, seed=config.seed)
+        half = split_half_gap(gram, band, band, splits=SPLITS, seed=config.seed)
         return {"naive": naive_gap(gram, band, band), "mixed_log_gap": half.value}
     except InvalidInputError:
         return {"naive": math.nan, "mixed_log_gap": math.nan}
+
+
+def _read(gram: NDArray[np.float64], config: SyncConfig) -> tuple[ExchangeNull, SplitHalfGap]:
+    """The log ratio of one layer under its null and with its interval, by the same halvings."""
+    band, shared = config.band, {"splits": SPLITS, "seed": config.seed}
+    null = exchange_null(gram, band, band, draws=config.draws, **shared)
+    return null, split_half_gap(gram, band, band, **shared)
 
 
 def _gap(
@@ -119,8 +128,7 @@ def _gap(
 ) -> tuple[dict[str, Any], ExchangeNull | None]:
     band, pairs = config.band, len(gram) // 2
     try:
-        null = exchange_null(gram, band, band, draws=config.draws, seed=config.seed)
-        half = split_half_gap(gram, band, band, seed=config.seed)
+        null, half = _read(gram, config)
     except InvalidInputError as error:
         names = ("log_gap", "low", "high", "null_low", "null_high", "p", "detectable")
         row: dict[str, Any] = dict.fromkeys(names, math.nan)
