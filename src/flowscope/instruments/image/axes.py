@@ -16,7 +16,7 @@ from flowscope.report import theme
 from flowscope.report.drawing.marks import Drawn, Look
 from flowscope.report.drawing.traces import line
 from flowscope.report.parts.captions import counted
-from flowscope.report.rows import known
+from flowscope.report.rows import known, ordered
 from flowscope.report.source import Source, column
 from flowscope.report.theme import Picture
 
@@ -29,6 +29,7 @@ __all__ = [
     "exact_curve",
     "exact_entry",
     "image_count",
+    "over_time",
 ]
 
 
@@ -104,6 +105,12 @@ def clock_of(frame: pd.DataFrame) -> Clock:
     low, high = min(finite), max(finite)
     ends = tuple(end for end in _ENDS if end in values)
     return Clock(low=low, high=high, step=0.07 * (high - low) or 1.0, ends=ends)
+
+
+def over_time(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[float], Picture]:
+    """Rows of a table in the order of log snr, their places along the axis, and the axis."""
+    rows, clock = ordered(frame, "log_snr"), clock_of(frame)
+    return rows, clock.at(column(rows, "log_snr")), clock.axis()
 
 
 WHEN = "time {time:6}, log snr {log_snr}"

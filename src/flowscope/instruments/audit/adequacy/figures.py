@@ -18,6 +18,7 @@ from flowscope.report.theme import Picture
 
 __all__ = [
     "BOUNDS",
+    "DIAGONAL",
     "FORECASTS",
     "VACUOUS",
     "budget",
@@ -48,6 +49,9 @@ BOUNDS = {
     "budget": Look("drift budget", theme.INK),
 }
 """Columns of the table ``overlay`` that are drawn, and how."""
+
+
+DIAGONAL = Look("error = budget", theme.VERMILION, "dash")
 
 
 VACUOUS = 0.99
@@ -143,8 +147,7 @@ def budget(source: Source) -> Picture:
     dots = points(allowed, error, token, said, size=5, line={"width": 0})
     right, top = 1.05 * max(allowed), 1.05 * max(error)
     ends = [0.0, min(right, top)]
-    diagonal = Look("error = budget", theme.VERMILION, "dash")
     x = theme.axis("budget Ξ", range=[0, right or 1])
     y = theme.axis("worst error (total variation)", range=[0, top or 1])
-    drawn = [dots, curve(ends, ends, diagonal, [diagonal.label] * 2)]
+    drawn = [dots, curve(ends, ends, DIAGONAL, [DIAGONAL.label] * 2)]
     return {"data": drawn, "layout": theme.layout(x, y, 340)}

@@ -224,7 +224,7 @@ FIGURES: dict[str, Figure] = {
         title="Budget against error",
         draw=figures.budget,
         caption=_budget_caption,
-        key=(("dot", "one token"), ("rule random_weights", "error = budget")),
+        key=(("dot", "one token"), figures.DIAGONAL),
         table="budget",
         verdicts=(ADEQUACY.name,),
     ),

@@ -14,7 +14,7 @@ from flowscope.report.rows import known
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["depth_loss", "free_layers"]
+__all__ = ["MOBILITY", "RISE", "depth_loss", "free_layers"]
 
 
 def free_layers(frame: pd.DataFrame) -> float:
@@ -23,8 +23,8 @@ def free_layers(frame: pd.DataFrame) -> float:
     return max((k for k, free in pairs if free == "True" and math.isfinite(k)), default=math.nan)
 
 
-_RISE = Look("rise of the loss", theme.BLUE, symbol="circle")
-_MOBILITY = Look("mobility left", theme.GREEN, "dash")
+RISE = Look("rise of the loss", theme.BLUE, symbol="circle")
+MOBILITY = Look("mobility left", theme.GREEN, "dash")
 _WHERE = "{removed:6} layers removed (read at layer {layer:6})"
 
 
@@ -36,16 +36,16 @@ def depth_loss(source: Source) -> Picture:
         raise Missing("the column removed of the table “depth_loss” holds no number")
     rises = known(v for part in ends("increase") for v in column(frame, part))
     bends = max(map(abs, rises), default=0.0) > BEND
-    rise = line("removed", frame, ends("increase"), _RISE, _WHERE, f"{_RISE.label} {{}}",
+    rise = line("removed", frame, ends("increase"), RISE, _WHERE, f"{RISE.label} {{}}",
                 place=bent, customdata=column(frame, "increase"))  # fmt: skip
     title = "rise of loss (nats; log above 1)" if bends else "rise of loss (nats)"
     solid = level(BEND, line={"color": theme.MUTED, "width": 1})
     panels = [
         Panel(title=title, traces=rise, shapes=[solid] if bends else [], axis=bent_ticks(rises)),
         Panel(
-            title=_MOBILITY.label,
-            traces=line("removed", frame, ends("mobility"), _MOBILITY, _WHERE,
-                        f"{_MOBILITY.label} {{}}", customdata=column(frame, "mobility")),
+            title=MOBILITY.label,
+            traces=line("removed", frame, ends("mobility"), MOBILITY, _WHERE,
+                        f"{MOBILITY.label} {{}}", customdata=column(frame, "mobility")),
             axis={"rangemode": "tozero", "nticks": 4},
             share=0.45,
         ),

@@ -60,8 +60,8 @@ FIGURES: dict[str, Figure] = {
         draw=figures.depth_loss,
         caption=_depth_loss_caption,
         key=(
-            ("line", "rise of the loss"),
-            ("rule green", "mobility left"),
+            figures.RISE,
+            figures.MOBILITY,
             ("band", "interval"),
             ("rule vacuous", "free up to here"),
         ),

@@ -12,14 +12,14 @@ from flowscope.report.rows import above_zero
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["locking", "locking_slope"]
+__all__ = ["BOUND", "TV", "locking", "locking_slope"]
 
 _SPREAD = 0.1
 """Standard deviation of log tail mass below which a slope is noise over nothing."""
 
 
-_TV = Look("TV of a step, median", theme.BLUE, symbol="circle")
-_BOUND = Look("exact bound, median", theme.VERMILION, "dash")
+TV = Look("TV of a step, median", theme.BLUE, symbol="circle")
+BOUND = Look("exact bound, median", theme.VERMILION, "dash")
 _SAID = (
     "tail mass {tail_mass_low} to {tail_mass_high} (n = {n:6})",
     "median TV {tv_median}, quartiles {tv_q25..tv_q75}",
@@ -36,8 +36,8 @@ def locking(source: Source) -> Picture:
     bins = [(a if a > 0 else b / 10, b) for a, b in zip(low, high, strict=True)]
     centre = [math.sqrt(a * b) for a, b in bins]
     names = ("tv_median", "tv_q25", "tv_q75")
-    *shade, median = line(centre, frame, names, _TV, *_SAID, place=above_zero)
-    bound = line(centre, frame, ("bound_median",), _BOUND, place=above_zero)
+    *shade, median = line(centre, frame, names, TV, *_SAID, place=above_zero)
+    bound = line(centre, frame, ("bound_median",), BOUND, place=above_zero)
     steps = [
         curve([edges[0], middle, edges[1]], [share] * 3, _INFORMATIVE, [text] * 3, fill="tozeroy",
               fillcolor=theme.faded(theme.VERMILION, 0.55))

@@ -67,9 +67,9 @@ FIGURES: dict[str, Figure] = {
         draw=figures.locking,
         caption=_locking_caption,
         key=(
-            ("line", "TV of a step, median"),
+            figures.TV,
             ("band", "quartiles"),
-            ("rule random_weights", "exact bound, median"),
+            figures.BOUND,
             ("bar", "share of rows where the bound is informative"),
         ),
     ),

@@ -13,7 +13,7 @@ from flowscope.report.drawing.traces import band, depth_axis, dots, ends, level,
 from flowscope.report.source import Source, column, words
 from flowscope.report.theme import Picture
 
-__all__ = ["HALF", "LEVEL", "detected", "rotation", "rotation_rows"]
+__all__ = ["GRADIENTS", "HALF", "LEVEL", "detected", "rotation", "rotation_rows"]
 
 HALF, LEVEL = 0.5, 0.05
 
@@ -39,7 +39,7 @@ def detected(frame: pd.DataFrame) -> list[bool]:
 
 
 _SHARE = Look("R_norm", theme.BLUE, symbol="circle")
-_GRADIENTS = Look("nine gradients: mean, and their range as a band", theme.GREEN, "dash")
+GRADIENTS = Look("nine gradients: mean, and their range as a band", theme.GREEN, "dash")
 _LEAST = Look("at least", theme.BLUE, symbol="circle")
 _MOST = Look("at most", theme.ORANGE, symbol="triangle-up")
 _HALF = {"color": theme.INK, "width": 1.4, "dash": "dash"}
@@ -59,7 +59,7 @@ _CONTROL = ("control", "control_least", "control_most")
 def rotation(source: Source) -> Picture:
     """R_norm of each layer with its interval and controls; below, bounds of the whole share."""
     frame = rotation_rows(source)
-    controls = line("layer", frame, _CONTROL, _GRADIENTS,
+    controls = line("layer", frame, _CONTROL, GRADIENTS,
                     "nine gradients on the states of layer {layer:g}",
                     "mean {control}, from {control_least} to {control_most}")  # fmt: skip
     names = ("normalised", "low", "high")

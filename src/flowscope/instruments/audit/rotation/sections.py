@@ -56,7 +56,7 @@ FIGURES: dict[str, Figure] = {
         key=(
             ("disc", "R_norm, more than gradients; below, least share that rotates"),
             ("hollow blue", "R_norm, not shown to be more, or not tested"),
-            ("rule green", "nine gradients: mean, and their range as a band"),
+            figures.GRADIENTS,
             ("triangle", "largest share that may rotate"),
             ("rule half", "one half"),
             *SHADES,

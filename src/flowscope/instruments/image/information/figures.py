@@ -8,10 +8,10 @@ import pandas as pd
 
 from flowscope.instruments.image.axes import (
     WHEN,
-    clock_of,
     exact_curve,
     exact_entry,
     image_count,
+    over_time,
 )
 from flowscope.records import Unavailable
 from flowscope.report import theme
@@ -104,9 +104,8 @@ _MEASURED = Look("measured", theme.BLUE, symbol="circle")
 
 def information_figure(source: Source) -> Picture:
     """What is not yet known of the class over time, the rate below, and the window of most."""
-    rows = ordered(source.table("information", "log_snr", "entropy"), "log_snr")
-    clock, names = clock_of(rows), ("entropy", "low", "high")
-    x = clock.at(column(rows, "log_snr"))
+    rows, x, axis = over_time(source.table("information", "log_snr", "entropy"))
+    names = ("entropy", "low", "high")
     texts = ("H(Y | x), in nats: {}", "?closed form: {exact:6}", "?images: {images:6}")
     own = line(x, rows, names, _MEASURED, WHEN, *texts)
     top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
@@ -122,7 +121,7 @@ def information_figure(source: Source) -> Picture:
         panels.append(Panel(title="nats per log snr", traces=rate, shapes=[level(0.0)], share=0.7))
     window = window_of(rows)
     tint = [] if isinstance(window, Unavailable) else [stretch(window.first, window.last)]
-    return stacked(panels, clock.axis(), 260, shapes=tint)
+    return stacked(panels, axis, 260, shapes=tint)
 
 
 def _information_key(source: Source) -> list[Entry | Drawn]:

@@ -1,6 +1,6 @@
 """What the steps of both samplers explain of their difference, over time."""
 
-from flowscope.instruments.image.axes import WHEN, clock_of, image_count
+from flowscope.instruments.image.axes import WHEN, image_count, over_time
 from flowscope.instruments.image.parity import LIMIT
 from flowscope.records import Missing
 from flowscope.report import theme
@@ -10,7 +10,7 @@ from flowscope.report.drawing.traces import ends, level, line
 from flowscope.report.figure_html import Caption, part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import numeral
-from flowscope.report.rows import known, ordered
+from flowscope.report.rows import known
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -24,13 +24,11 @@ _ERRORS = Look("step errors", theme.ORANGE, "dash")
 
 def budget_figure(source: Source) -> Picture:
     """Excess of the difference over the step errors; below, both of them."""
-    frame = ordered(
-        source.table("step_budget", "log_snr", "distance", "noise", *_EXCESS), "log_snr"
+    frame, x, axis = over_time(
+        source.table("step_budget", "log_snr", "distance", "noise", *_EXCESS)
     )
     if not known(column(frame, "excess")):
         raise Missing("the table “step_budget” holds no number")
-    clock = clock_of(frame)
-    x = clock.at(column(frame, "log_snr"))
     pairs = zip(column(frame, "distance"), column(frame, "noise"), strict=True)
     apart = frame.assign(apart=[max(distance - noise, 0.0) for distance, noise in pairs])
     texts = (WHEN, "excess: {excess} {excess_low..excess_high}")
@@ -50,7 +48,7 @@ def budget_figure(source: Source) -> Picture:
                 axis={"rangemode": "tozero"},
             ),
         ],
-        clock.axis(),
+        axis,
         230,
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pandas as pd
 
-from flowscope.instruments.image.axes import SAMPLERS, WHEN, clock_of, image_count
+from flowscope.instruments.image.axes import SAMPLERS, WHEN, clock_of, image_count, over_time
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
 from flowscope.report import theme
@@ -74,11 +74,9 @@ def above_null(rows: pd.DataFrame, name: str) -> list[bool]:
 def parity_figure(source: Source, channel: str) -> Picture:
     """Distance between the two samplers over time above that between two runs of one."""
     frame = source.table("parity", "log_snr", "channel", "tv")
-    rows = ordered(rows_where(frame, "channel", channel), "log_snr")
+    rows, x, axis = over_time(rows_where(frame, "channel", channel))
     if rows.empty:
         raise Missing("the table “parity” has no rows of this channel")
-    clock = clock_of(rows)
-    x = clock.at(column(rows, "log_snr"))
     panels = [
         Panel(title=title, traces=_distance(rows, x, name), axis={"rangemode": "tozero"})
         for name, title in STATISTICS.items()
@@ -86,7 +84,7 @@ def parity_figure(source: Source, channel: str) -> Picture:
     ]
     if not panels:
         raise Missing("the table “parity” holds no distance")
-    return stacked(panels, clock.axis(), 250)
+    return stacked(panels, axis, 250)
 
 
 def _distance(rows: pd.DataFrame, x: list[float], name: str) -> list[Picture]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from flowscope.instruments.image.axes import WHEN, clock_of, image_count
+from flowscope.instruments.image.axes import WHEN, image_count, over_time
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Drawn, Entry, Look
@@ -74,10 +74,8 @@ _MORE = (
 
 def rotation_figure(source: Source) -> Picture:
     """Share of the score that rotates, over time, with its controls; below, the gradient part."""
-    frame = rotation_rows(source)
-    clock = clock_of(frame)
-    x = clock.at(column(frame, "log_snr"))
-    apart = 0.006 * (clock.room[1] - clock.room[0])
+    frame, x, axis = over_time(rotation_rows(source))
+    apart = 0.006 * (axis["range"][1] - axis["range"][0])
     traces = [
         points([place + side * apart for place in x], column(frame, name), look,
                notes(frame, WHEN, f"{look.label}: {{{name}}}"))
@@ -93,7 +91,7 @@ def rotation_figure(source: Source) -> Picture:
         clear = [low > 0 or high < 0 for low, high in limits]
         drawn = dots(x, frame, names, _GRADIENT, WHEN, f"{_GRADIENT.label}: {{}}", filled=clear)
         panels.append(Panel(title="gradient part", traces=[drawn], shapes=[level(0.0)], share=0.75))
-    return stacked(panels, clock.axis(), 250)
+    return stacked(panels, axis, 250)
 
 
 def _rotation_key(source: Source) -> list[Entry | Drawn]:

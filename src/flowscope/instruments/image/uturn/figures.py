@@ -6,10 +6,10 @@ import numpy as np
 
 from flowscope.instruments.image.axes import (
     WHEN,
-    clock_of,
     exact_curve,
     exact_entry,
     image_count,
+    over_time,
 )
 from flowscope.instruments.image.strips import channels_shown, illustration, images_of, strip_of
 from flowscope.records import Missing
@@ -21,7 +21,7 @@ from flowscope.report.figure_html import Caption, part, shown
 from flowscope.report.listings import numbers
 from flowscope.report.numerals import count, numeral
 from flowscope.report.parts.strips import Strip, strip_figure, strip_html
-from flowscope.report.rows import known, ordered
+from flowscope.report.rows import known
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -43,9 +43,8 @@ _MORE = ("?reverse steps of the way back: {steps:6}", "?images: {images:6}")
 
 def uturn_figure(source: Source) -> Picture:
     """Share of images that return as the same class, and their correlation with the original."""
-    rows = ordered(source.table("uturn", "log_snr", "same_class"), "log_snr")
-    clock, panels = clock_of(rows), []
-    x = clock.at(column(rows, "log_snr"))
+    rows, x, axis = over_time(source.table("uturn", "log_snr", "same_class"))
+    panels = []
     if known(column(rows, "same_class")) or known(column(rows, "exact")):
         own = line(x, rows, ("same_class", "low", "high"), _SAME, *_RETURNS, *_MORE)
         drawn = [*line(x, rows, ("chance",), _CHANCE), *own, *exact_curve(x, rows)]
@@ -60,7 +59,7 @@ def uturn_figure(source: Source) -> Picture:
                             axis={"range": [floor, 1.05]}))  # fmt: skip
     if not panels:
         raise Missing("the table “uturn” holds no number")
-    return stacked(panels, clock.axis(), 260)
+    return stacked(panels, axis, 260)
 
 
 def uturn_strip(source: Source) -> Strip:
