@@ -112,10 +112,11 @@ def added_tokens(tokenizer: Any) -> tuple[list[str], list[str]]:
 
 
 def token_name(tokenizer: Any, token: int) -> str:
-    """Name of a token in the vocabulary; its text where the tokenizer is a plain function."""
+    """Name of a token in the vocabulary on one line; its text where the tokenizer is a function."""
     names = getattr(tokenizer, "convert_ids_to_tokens", None)
     found = tokenizer.decode([int(token)]) if names is None else names([int(token)])[0]
-    return str(found)
+    line = " ".join(str(found).replace("\0", "␀").split()) or repr(str(found))
+    return line.encode("utf-8", "replace").decode("utf-8")
 
 
 def _room(length: int, taken: int) -> int:
