@@ -1,5 +1,7 @@
 """Windows are what the tokenizer itself returns, and special tokens are no rows."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,7 @@ from tests.models.reading.synthetic_tokenizers import (
 import flowscope as fs
 from flowscope.errors import InvalidInputError
 from flowscope.models.prompts import batches_of, prompts_of
-from flowscope.models.reading.tokens import PLAIN, Feeding, added_tokens, windows_of
+from flowscope.models.reading.tokens import PLAIN, Feeding, added_tokens, token_name, windows_of
 from flowscope.models.texts import Texts
 
 MAKERS = (plain, beginning, bracketed, ended)
@@ -145,3 +147,8 @@ def test_windows_of_a_file_are_counted_as_before():
     prompts = prompts_of(loaded, running, count=3, length=9)
     assert [len(item) for item in prompts.items] == [9, 9, 9]
     assert all(item[0] == 1 for item in prompts.items)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("\n<s>\n", "<s>"), ("\0", "␀"), (" ", "' '")])
+def test_names_of_tokens_fit_on_a_line_of_a_manifest(name, shown):
+    assert token_name(SimpleNamespace(decode=lambda ids: name), 0) == shown

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["PLAIN", "Feeding", "Window", "added_tokens", "shortened", "windows_of"]
+__all__ = ["PLAIN", "Feeding", "Window", "added_tokens", "shortened", "token_name", "windows_of"]
 
 Ids = NDArray[np.int64]
 _PLACES = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "pad_token_id")
@@ -107,11 +107,16 @@ def shortened(window: Window, length: int) -> Window:
 def added_tokens(tokenizer: Any) -> tuple[list[str], list[str]]:
     """Special tokens that a tokenizer puts before and after a text, as text."""
     before, _, after = _framed(tokenizer, _SAMPLE, special=True)
-    first, last = (
-        [str(token) for token in tokenizer.convert_ids_to_tokens(part.tolist())]
-        for part in (before, after)
-    )
+    first, last = ([token_name(tokenizer, int(t)) for t in part] for part in (before, after))
     return first, last
+
+
+def token_name(tokenizer: Any, token: int) -> str:
+    """Name of a token in the vocabulary on one line; its text where the tokenizer is a function."""
+    names = getattr(tokenizer, "convert_ids_to_tokens", None)
+    found = tokenizer.decode([int(token)]) if names is None else names([int(token)])[0]
+    line = " ".join(str(found).replace("\0", "␀").split()) or repr(str(found))
+    return line.encode("utf-8", "replace").decode("utf-8")
 
 
 def _room(length: int, taken: int) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from flowscope.models.reading.targets import shifted_ids
-from flowscope.models.reading.tokens import Feeding, added_tokens
+from flowscope.models.reading.tokens import Feeding, added_tokens, token_name
 from flowscope.records import Unavailable
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def fed_words(loaded: Loaded, feeding: Feeding) -> str:
         parts.append(_hidden(tokenizer, feeding))
     if loaded.kind == "seq2seq":
         start = int(shifted_ids(loaded.model, torch.zeros(1, 1, dtype=torch.long))[0, 0])
-        name = str(tokenizer.convert_ids_to_tokens([start])[0])
-        parts.append(f"the decoder is fed the same ids shifted by one, {name} first")
+        first = token_name(tokenizer, start)
+        parts.append(f"the decoder is fed the same ids shifted by one, {first} first")
     return "; ".join(parts)
 
 
