@@ -72,7 +72,11 @@ def test_settings_can_be_overridden_and_misspellings_are_corrected(folders):
 
 @pytest.mark.parametrize(
     ("setting", "words"),
-    [("dtype", "takes name=value"), ("dtype=int8", "floating-point type"), ("blocks=3", "wrong")],
+    [
+        ("dtype", "takes name=value"),
+        ("dtype=int8", "floating-point type"),
+        ("blocks=3", "must be a string"),
+    ],
 )
 def test_bad_settings_get_a_sentence(setting, words, folders):
     result = _run("doctor", str(folders("llama")), "--set", setting)

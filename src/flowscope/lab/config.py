@@ -280,7 +280,7 @@ def _assign(values: dict[str, Any], assignment: str) -> None:
 
 def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
     problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
+    where = ".".join(str(part) for part in problem["loc"] if part not in _TYPES)
     if problem["type"] == "extra_forbidden":
         names = list(_group(cls, problem["loc"]).model_fields)
         near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1)
@@ -295,6 +295,7 @@ def _sentence(cls: type[BaseModel], error: ValidationError) -> str:
     return f"The setting {where!r} {_wanted(problem)}; got {_shown(problem['input'])}.{meaning}"
 
 
+_TYPES = ("str", "int", "float", "bool")  # which of several types of a setting did not fit
 _WANTED = {
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be above {gt}",
@@ -304,6 +305,7 @@ _WANTED = {
     "too_short": "must hold at least {min_length} values",
     "literal_error": "must be {expected}",
     "string_type": "must be a string",
+    "tuple_type": "must be a list",
     "truth": "must be a number",
 }
 _KINDS = {"int": "must be a whole number", "float": "must be a number", "bool": "must be yes or no"}
@@ -322,7 +324,8 @@ def _wanted(problem: ErrorDetails) -> str:
 
 def _name(problem: ErrorDetails) -> str:
     """Name of the setting itself: not its groups, nor the place in a list."""
-    return next((part for part in reversed(problem["loc"]) if isinstance(part, str)), "")
+    names = [part for part in problem["loc"] if isinstance(part, str) and part not in _TYPES]
+    return names[-1] if names else ""
 
 
 def _shown(value: Any) -> str:
