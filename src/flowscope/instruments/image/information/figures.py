@@ -112,12 +112,14 @@ def information_figure(source: Source) -> Picture:
         x, rows, names, blue, hover_texts(rows, names, "H(Y | x), in nats:", "exact", "images")
     )
     top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
-    room = [-0.04 * top, 1.06 * top]
+    bottom = min(known(column(rows, "low")), default=0.0)
+    below = overdrawn(frame) is not None
     panels = [
         Panel(
-            title="H(Y | x) (nats)",
+            title="H(Y) less what is claimed" if below else "H(Y | x) (nats)",
             traces=[*own, *exact_curve(x, rows)],
-            axis={"range": room},
+            axis={"range": [min(-0.04 * top, below * 1.06 * bottom), 1.06 * top]},
+            shapes=[level(0.0)] if below else [],
         )
     ]
     if known(column(rows, "rate")):
@@ -159,9 +161,10 @@ def information_caption(source: Source) -> Caption:
     beyond = (
         ""
         if since is None
-        else f" From log snr {numeral(since)} on it is below 0, which is impossible for an "
-        "entropy: there the prediction without a class is worse than the prediction with a class "
-        "by more than the class can explain. Ignore the curve there."
+        else " The curve is H(Y) less the information that the predictions claim. From log snr "
+        f"{numeral(since)} on it is below 0, which no entropy can be: there the prediction without "
+        "a class is worse than the prediction with a class by more than the class can explain. "
+        "Ignore the curve there."
     )
     return Caption(
         seen="Uncertainty about the class that remains given the noised image, H(Y | x), in nats; "
