@@ -17,6 +17,7 @@ from rich.markup import escape
 
 from flowscope import __version__
 from flowscope.cli.completion import complete_run, complete_study, study_names
+from flowscope.cli.console import Terminal
 from flowscope.cli.errors import ABSTAINED, DEBUG, DONE, ERROR, error_sentences
 from flowscope.cli.parameters import (
     ConfigFile,
@@ -85,7 +86,7 @@ def _ended(as_json: bool, command: Callable[[], _Outcome], *, open_page: bool = 
     if as_json:
         print_json(outcome.document)
     else:
-        outcome.show(Console())
+        outcome.show(Terminal())
     if open_page and outcome.page is not None:
         open_in_browser(outcome.page)
     raise typer.Exit(outcome.code)

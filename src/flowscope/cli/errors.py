@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from flowscope.cli.console import Terminal
 from flowscope.errors import FlowscopeError, LoadWarning, RecordWarning
 
 __all__ = ["ABSTAINED", "DEBUG", "DONE", "ERROR", "INTERRUPTED", "error_sentences"]
@@ -40,7 +40,7 @@ def error_sentences(as_json: bool) -> Iterator[None]:
             yield
     except KeyboardInterrupt:
         resume = "Interrupted. Finished work is saved; run the same command to resume."
-        Console(stderr=True).print(resume)
+        Terminal(stderr=True).print(resume)
         raise typer.Exit(INTERRUPTED) from None
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
@@ -52,7 +52,7 @@ def error_sentences(as_json: bool) -> Iterator[None]:
         if as_json:
             print(json.dumps({"error": sentence, "kind": type(error).__name__}))
         else:
-            Console(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}")
+            Terminal(stderr=True).print(f"[bold red]error:[/] {escape(sentence)}")
         raise typer.Exit(ERROR) from error
     finally:
         sys.stdout = stdout
@@ -82,6 +82,6 @@ def _show_warning(
 ) -> None:
     """Print what was put right, or left out, as a sentence; other warnings as usual."""
     if issubclass(category, (LoadWarning, RecordWarning)):
-        Console(stderr=True).print(f"[bold]note:[/] {escape(str(message))}", soft_wrap=True)
+        Terminal(stderr=True).print(f"[bold]note:[/] {escape(str(message))}", soft_wrap=True)
     else:
         usual(message, category, *more)

@@ -1,6 +1,5 @@
 """What a command prints: JSON, settings, and tables eighty columns wide."""
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from flowscope.cli.console import Terminal, json_text
 
 if TYPE_CHECKING:
     from flowscope.lab.config import Config
@@ -39,7 +40,7 @@ def starting() -> Iterator[None]:
     """Say that torch is being imported, which takes seconds; keep loaders' bars out of logs."""
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
-    with Console(stderr=True).status("starting torch …"):
+    with Terminal(stderr=True).status("starting torch …"):
         yield
 
 
@@ -53,12 +54,12 @@ def open_in_browser(page: Path) -> None:
         shown = False
     if not shown:
         sentence = f"No browser could be started; open {escape(str(page))} by hand."
-        Console(stderr=True).print(sentence, soft_wrap=True)
+        Terminal(stderr=True).print(sentence, soft_wrap=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document on standard output."""
-    print(json.dumps(document, ensure_ascii=False))
+    print(json_text(document))
 
 
 def print_settings(config: "type[Config]") -> None:
@@ -73,7 +74,7 @@ def print_settings(config: "type[Config]") -> None:
         if not (marks(field).get("option") or marks(field).get("argument")):
             description = f"{description_of(field)}."
             table.add_row(name, escape(default_words(field)), escape(description))
-    console = Console()
+    console = Terminal()
     console.print(table)
     console.print("Change one with --set NAME=VALUE, several with --config FILE.", highlight=False)
 

@@ -305,14 +305,13 @@ def _text_batch(
 
 
 def token_text(tokenizer: Any, token: int) -> str:
-    """Text of a token that the files of a run can hold.
+    r"""Text of a token, exactly; what shows it makes it visible.
 
-    A vocabulary of bytes has a token for NUL, and some decode to half a surrogate pair. The first
-    becomes its symbol ␀, the second a question mark.
+    A vocabulary of bytes has a token for NUL, and some decode to half a surrogate pair. Tables keep
+    both.
 
     >>> from types import SimpleNamespace
     >>> token_text(SimpleNamespace(decode=lambda ids: chr(ids[0])), 0)
-    '␀'
+    '\x00'
     """
-    text = str(tokenizer.decode([token])).replace("\0", "␀")
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return str(tokenizer.decode([token]))

@@ -4,8 +4,10 @@ r"""Tables as CSV that anyone can read, with a description beside them.
 that gives back the float64; smaller floats are widened first, which is exact). What CSV
 cannot say is in ``NAME.json``, a sealed document: the schema, the type of each column, the
 word that stands for missing text (a word that does not occur in the column), the sha256 of the
-CSV. A large table is also written as ``NAME.parquet`` where pyarrow is installed, for other
-tools; flowscope reads the CSV.
+CSV. A column with text that no CSV can hold (NUL, half of a surrogate pair) is written with
+escapes, ``\x00``, ``\ud800``, and ``\\`` for a backslash; its description says so. A large table is
+also written as ``NAME.parquet`` where pyarrow is installed, for other tools; flowscope reads the
+CSV.
 
 Two files cannot be replaced in one step. So the description is written first with both
 versions, the new and the one it replaces; then the CSV; then the description with the new one
@@ -15,6 +17,7 @@ alone. A reader takes the version whose sha256 the CSV has, so at every moment t
 import hashlib
 import importlib.util
 import io
+import re
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
@@ -33,6 +36,9 @@ __all__ = ["LARGE", "read_table", "remove_table", "table_names", "verified_table
 LARGE = 100_000
 """Rows from which a table is also written as Parquet."""
 
+_UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\(\\|x00|u[0-9a-f]{4})")
+
 
 def write_table(folder: Path, name: str, frame: pd.DataFrame) -> Path:
     """Write ``folder/name.csv`` and its description; return the path of the CSV.
@@ -46,7 +52,7 @@ def write_table(folder: Path, name: str, frame: pd.DataFrame) -> Path:
         It cannot be written; the old table, if any, is still there.
     """
     columns = _described(frame, f"table {name!r}")
-    csv, parquet = _csv(frame, columns), _parquet(frame)
+    csv, parquet = _csv(frame, columns), _parquet(frame, columns)
     version: dict[str, Any] = {
         "rows": len(frame),
         "columns": columns,
@@ -160,11 +166,12 @@ def _described_column(column: "pd.Series[Any]", what: str) -> dict[str, str]:
             f"{what} holds Python objects ({', '.join(kinds)}), expected text alone: convert it "
             "(astype(str), astype(float), …)."
         )
-    for value in present:
-        text(value, f"a cell of {what}", empty=True)
     words = chain([""], (f"NA{'_' * k}" for k in count()))
     missing = next(word for word in words if word not in present)
-    return {"name": str(column.name), "type": "text", "missing": missing}
+    described = {"name": str(column.name), "type": "text", "missing": missing}
+    if any(_UNWRITABLE.search(value) for value in present):
+        described["escapes"] = "backslash"
+    return described
 
 
 def _csv(frame: pd.DataFrame, columns: list[dict[str, str]]) -> bytes:
@@ -177,7 +184,7 @@ def _csv(frame: pd.DataFrame, columns: list[dict[str, str]]) -> bytes:
 def _cells(column: "pd.Series[Any]", description: dict[str, str]) -> list[str]:
     if description["type"] == "text":
         filled = column.astype(object).where(column.notna(), description["missing"])
-        return [_quoted(cell) for cell in filled]
+        return [_quoted(_escaped(cell) if "escapes" in description else cell) for cell in filled]
     return [repr(cell) for cell in column.to_numpy().tolist()]
 
 
@@ -186,13 +193,29 @@ def _quoted(cell: str) -> str:
     return f'"{escaped}"'
 
 
+def _escaped(cell: str) -> str:
+    return _UNWRITABLE.sub(_code, cell.replace("\\", r"\\"))
+
+
+def _code(match: re.Match[str]) -> str:
+    return r"\x00" if match[0] == "\0" else f"\\u{ord(match[0]):04x}"
+
+
+def _unescaped(cell: str) -> str:
+    return _ESCAPED.sub(lambda m: "\\" if m[1] == "\\" else chr(int(m[1][1:], 16)), cell)
+
+
 def _frame(csv: bytes, columns: list[dict[str, str]]) -> pd.DataFrame:
     # Every cell as text first: the exact conversion below does not depend on pandas' parser.
     raw = pd.read_csv(io.BytesIO(csv), dtype=str, na_filter=False)
     found = {}
     for column, (_, cells) in zip(columns, raw.items(), strict=True):
         if column["type"] == "text":
-            found[column["name"]] = cells.mask(cells == column["missing"])
+            absent = cells == column["missing"]
+            if "escapes" in column:  # as objects: pandas' own strings hold no surrogate
+                exact = [_unescaped(cell) for cell in cells]
+                cells = pd.Series(exact, dtype=object)
+            found[column["name"]] = cells.mask(absent)
         elif column["type"] == "bool":
             found[column["name"]] = cells == "True"
         else:
@@ -200,10 +223,13 @@ def _frame(csv: bytes, columns: list[dict[str, str]]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _parquet(frame: pd.DataFrame) -> bytes:
+def _parquet(frame: pd.DataFrame, columns: list[dict[str, str]]) -> bytes:
     if len(frame) < LARGE or importlib.util.find_spec("pyarrow") is None:
         return b""
     labelled, content = frame.copy(deep=False), io.BytesIO()
+    for column in columns:
+        if "escapes" in column:
+            labelled[column["name"]] = frame[column["name"]].map(_escaped, na_action="ignore")
     labelled.attrs = {"flowscope_schema": SCHEMA}
     labelled.to_parquet(content, engine="pyarrow", index=False)
     return content.getvalue()

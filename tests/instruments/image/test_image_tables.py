@@ -28,15 +28,14 @@ def turns(before, after, correlation):
     )  # fmt: skip
 
 
-def test_shares_have_wilsons_interval_and_an_unbiased_chance():
+def test_shares_have_wilsons_interval_and_the_chance_of_any_pairing():
     before, after = [0, 0, 1, 1, 2, 2, 2, 0], [0, 0, 1, 0, 2, 2, 1, 0]
     row = uturn_table(turns(before, after, [0.5] * 8), MixtureModel()).iloc[0]
     wilson = binomtest(6, 8).proportion_ci(method="wilson")
     assert (row["same_class"], row["low"], row["high"]) == pytest.approx(
         (0.75, wilson.low, wilson.high)
     )
-    pairs = [(i, j) for i in range(8) for j in range(8) if i != j]
-    assert row["chance"] == pytest.approx(np.mean([before[i] == before[j] for i, j in pairs]))
+    assert row["chance"] == pytest.approx(np.mean([[a == b for a in after] for b in before]))
     assert row["correlation_chance"] == 0.25
     assert row["entropy_at_least"] == pytest.approx(-math.log(0.75))
 
@@ -48,6 +47,14 @@ def test_chance_of_equal_classes_is_one_over_their_number():
         for _ in range(400)
     ]
     assert np.mean([t["chance"].iloc[0] for t in found]) == pytest.approx(0.1, abs=0.01)
+
+
+def test_chance_of_evenly_drawn_classes_is_not_that_of_pairs_of_different_images():
+    """40 images, four of each of ten classes: .10, where pairs of different images have .077."""
+    before = np.arange(40) % 10
+    after = np.random.default_rng(0).permutation(before)
+    table = uturn_table(turns(before, after, [0.0] * 40), MixtureModel())
+    assert table["chance"].iloc[0] == pytest.approx(0.1, abs=1e-12)
 
 
 def test_closed_forms_are_not_shown_where_sides_are_not_arms():

@@ -109,11 +109,14 @@ def information_figure(source: Source) -> Picture:
     texts = ("H(Y | x), in nats: {}", "?closed form: {exact:6}", "?images: {images:6}")
     own = line(x, rows, names, _MEASURED, WHEN, *texts)
     top = max(known(v for name in (*names, "exact") for v in column(rows, name)), default=1.0)
+    bottom = min(known(column(rows, "low")), default=0.0)
+    below = overdrawn(rows) is not None
     panels = [
         Panel(
-            title="H(Y | x) (nats)",
+            title="H(Y) less what is claimed" if below else "H(Y | x) (nats)",
             traces=[*own, *exact_curve(x, rows)],
-            axis={"range": [-0.04 * top, 1.06 * top]},
+            axis={"range": [min(-0.04 * top, below * 1.06 * bottom), 1.06 * top]},
+            shapes=[level(0.0)] if below else [],
         )
     ]
     if known(column(rows, "rate")):
@@ -152,9 +155,10 @@ def information_caption(source: Source) -> Caption:
     beyond = (
         ""
         if since is None
-        else f" From log snr {numeral(since)} on it is below 0, which is impossible for an "
-        "entropy: there the prediction without a class is worse than the prediction with a class "
-        "by more than the class can explain. Ignore the curve there."
+        else " The curve is H(Y) less the information that the predictions claim. From log snr "
+        f"{numeral(since)} on it is below 0, which no entropy can be: there the prediction without "
+        "a class is worse than the prediction with a class by more than the class can explain. "
+        "Ignore the curve there."
     )
     return Caption(
         seen="Uncertainty about the class that remains given the noised image, H(Y | x), in nats; "

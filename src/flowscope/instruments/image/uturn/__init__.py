@@ -18,7 +18,7 @@ TABLES = {
             Column("steps", "reverse steps of the way back"),
             Column("same_class", "share of images that come back as the same class", beside=ENDS),
             Column("exact", "that share in closed form; of the mixture alone"),
-            Column("chance", "that share for two different images"),
+            Column("chance", "that share if images and returned images are paired at random"),
             Column("correlation_chance", "correlation of two different images, mean over pairs"),
             Column("entropy_at_least", "−log same_class", "nat"),
             Column("correlation", "correlation of an image before and after", beside=INTERVAL),

@@ -182,13 +182,19 @@ def _small(images: Tensor) -> Tensor:
     )
 
 
+def _chance(before: NDArray[np.int64], after: NDArray[np.int64]) -> float:
+    """Share of equal classes when every image is paired with every returned one.
+
+    What is expected of a return that remembers nothing, also where classes were drawn evenly: pairs
+    of different images agree less often then.
+    """
+    return float((before[:, None] == after[None]).mean())
+
+
 def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
     """Share of images that come back as what they were, by the time they were noised to."""
     rows: Rows = []
     known = bool((turns.before >= 0).all())
-    n = len(turns.before)
-    counts = np.unique(turns.before, return_counts=True)[1]
-    chance = float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else math.nan
     for k, (time, steps) in enumerate(zip(turns.times, turns.steps, strict=True)):
         same = share_interval(turns.after[k] == turns.before) if known else (math.nan,) * 3
         alike = turns.correlation[k][np.isfinite(turns.correlation[k])]
@@ -200,7 +206,7 @@ def uturn_table(turns: Turns, model: ImageModel) -> pd.DataFrame:
                 "steps": steps,
                 **dict(zip(("same_class", "low", "high"), same, strict=True)),
                 "exact": mixture_value(model, time, mixture_u_turn),
-                "chance": chance if known else math.nan,
+                "chance": _chance(turns.before, turns.after[k]) if known else math.nan,
                 "correlation_chance": turns.unrelated,
                 "entropy_at_least": -math.log(max(same[0], 1e-12)) if known else math.nan,
                 **dict(
