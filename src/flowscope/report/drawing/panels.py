@@ -79,8 +79,8 @@ def stacked(
     names = [f"y{k + 1}" if k else "y" for k in range(len(panels))]
     for name, panel in zip(names, panels, strict=True):
         bottom = max(top - room * panel.share / total, 0.0)
-        own = theme.axis(panel.title, nticks=6, domain=[round(bottom, 4), round(top, 4)])
-        layout[axis_name(name)] = {**own, **panel.axis}
+        axis = theme.axis(panel.title, nticks=6, domain=[round(bottom, 4), round(top, 4)])
+        layout[axis_name(name)] = {**axis, **panel.axis}
         traces += [{**trace, "yaxis": name} for trace in panel.traces]
         shapes += [{**shape, "yref": name} for shape in panel.shapes]
         top = bottom - gap

@@ -160,11 +160,10 @@ def band(
     opacity: float = 0.22,
 ) -> list[Picture]:
     """Area between two curves, or nothing where no point has both sides."""
-    rows = zip(x, low, high, strict=True)
-    kept = [row for row in rows if all(map(math.isfinite, row))]
-    if not kept:
+    rows = [row for row in zip(x, low, high, strict=True) if all(map(math.isfinite, row))]
+    if not rows:
         return []
-    places, lower, upper = zip(*kept, strict=True)
+    places, lower, upper = zip(*rows, strict=True)
     return [
         {
             "type": "scatter",
@@ -202,8 +201,8 @@ def _brief(value: float) -> float:
 
 def depth_axis(places: Sequence[float], title: str = "layer", **settings: Any) -> Picture:
     """Axis along depth, with room for half a layer at either end."""
-    known = [place for place in places if math.isfinite(place)] or [1.0]
-    room = [min(known) - 0.6, max(known) + 0.6]
+    finite = [place for place in places if math.isfinite(place)] or [1.0]
+    room = [min(finite) - 0.6, max(finite) + 0.6]
     return theme.axis(title, showgrid=False, range=room, **settings)
 
 
