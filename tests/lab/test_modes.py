@@ -48,6 +48,15 @@ def test_a_model_in_evaluation_mode_is_not_spoken_of(recwarn):
     assert not recwarn
 
 
+def test_the_mode_of_a_wrapper_is_not_spoken_of_and_comes_back(recwarn):
+    wrapped = nn.DataParallel(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval())
+    assert wrapped.training
+    with evaluation([wrapped]):
+        assert not wrapped.training
+    assert wrapped.training
+    assert not recwarn
+
+
 def test_nested_and_overlapping_runs_restore_at_the_end():
     model = _mixed()
     before = _flags(model)
