@@ -34,6 +34,17 @@ def test_every_module_is_evaluated_and_gets_its_own_mode_back():
     assert _flags(model) == before
 
 
+def test_a_module_with_two_parents_gets_its_own_mode_back():
+    shared = nn.Dropout(0.5)
+    model = nn.Sequential(nn.Sequential(shared), nn.Sequential(shared), nn.Linear(2, 2)).eval()
+    model[0].training = model[1].training = True
+    before = _flags(model)
+    assert before == [False, True, False, True, False]
+    with pytest.warns(ModelWarning), evaluation([model]):
+        assert not any(_flags(model))
+    assert _flags(model) == before
+
+
 def test_modes_come_back_after_an_error():
     model = _mixed()
     before = _flags(model)
