@@ -34,6 +34,17 @@ def test_every_module_is_evaluated_and_gets_its_own_mode_back():
     assert _flags(model) == before
 
 
+def test_a_module_with_two_parents_gets_its_own_mode_back():
+    shared = nn.Dropout(0.5)
+    model = nn.Sequential(nn.Sequential(shared), nn.Sequential(shared), nn.Linear(2, 2)).eval()
+    model[0].training = model[1].training = True
+    before = _flags(model)
+    assert before == [False, True, False, True, False]
+    with pytest.warns(ModelWarning), evaluation([model]):
+        assert not any(_flags(model))
+    assert _flags(model) == before
+
+
 def test_modes_come_back_after_an_error():
     model = _mixed()
     before = _flags(model)
@@ -45,6 +56,15 @@ def test_modes_come_back_after_an_error():
 def test_a_model_in_evaluation_mode_is_not_spoken_of(recwarn):
     with evaluation([nn.Linear(2, 2).eval(), "text", None, [1]]) as sentence:
         assert sentence == ""
+    assert not recwarn
+
+
+def test_the_mode_of_a_wrapper_is_not_spoken_of_and_comes_back(recwarn):
+    wrapped = nn.DataParallel(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval())
+    assert wrapped.training
+    with evaluation([wrapped]):
+        assert not wrapped.training
+    assert wrapped.training
     assert not recwarn
 
 
@@ -115,16 +135,26 @@ def test_modules_of_pipelines_and_bound_methods_are_seen():
     assert modules_of(torch.zeros(2)) == []
 
 
-def test_compiled_parts_run_their_original_code():
-    class Refused:
-        def __call__(self, graph, inputs):
-            raise AssertionError("compiled code ran")
+class _Doubling(nn.Module):
+    def forward(self, x):
+        return torch.sin(x) * 2
 
-    model = nn.Sequential(nn.Linear(2, 2), torch.compile(nn.Linear(2, 2), backend=Refused()))
-    model[0].compile(backend=Refused())
-    model.eval()
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_compiled_parts_run_their_original_code(part):
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(1)
+        return graph.forward
+
+    model = nn.Sequential(_Doubling(), torch.compile(_Doubling(), backend=backend)).eval()
+    model[0].compile(backend=backend)
     compiled, forward = model[0]._compiled_call_impl, vars(model[1])["forward"]
     with evaluation([model]):
-        model(torch.ones(1, 2))
+        model[part](torch.ones(1, 2))
+    assert not calls
     assert model[0]._compiled_call_impl is compiled
     assert vars(model[1])["forward"] is forward
+    model[part](torch.ones(1, 2))
+    assert calls, "outside a measurement the compiled code runs"

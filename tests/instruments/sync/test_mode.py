@@ -31,7 +31,7 @@ def test_training_mode_gives_the_numbers_of_evaluation_mode(scheduler):
     model.train()
     model.transformer_blocks[0].eval()
     before = [module.training for module in model.modules()]
-    with pytest.warns(ModelWarning, match="DataParallel"):
+    with pytest.warns(ModelWarning, match="DiTTransformer2DModel"):
         run = _run(nn.DataParallel(model), scheduler)
     assert run.read_table("agreement").equals(quiet)
     assert [module.training for module in model.modules()] == before

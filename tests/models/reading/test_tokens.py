@@ -18,7 +18,15 @@ from tests.models.reading.synthetic_tokenizers import (
 import flowscope as fs
 from flowscope.errors import InvalidInputError
 from flowscope.models.prompts import batches_of, prompts_of
-from flowscope.models.reading.tokens import PLAIN, Feeding, added_tokens, token_name, windows_of
+from flowscope.models.reading.tokens import (
+    PLAIN,
+    Feeding,
+    Window,
+    added_tokens,
+    shortened,
+    token_name,
+    windows_of,
+)
 from flowscope.models.texts import Texts
 
 MAKERS = (plain, beginning, bracketed, ended)
@@ -61,6 +69,16 @@ def test_special_tokens_can_be_left_out_and_are_never_invented():
 def test_special_tokens_that_are_written_in_a_text_are_no_rows_and_unknown_words_are():
     (window,) = windows_of(plain(), "w1 </s> w2 strange w3", PLAIN, length=64, running=False)
     assert window.text.tolist() == [True, False, True, True, True]
+
+
+def test_a_window_is_shortened_inside_its_special_ends_if_they_fit():
+    text = np.array([False, True, True, True, False])
+    window = Window(ids=np.arange(5), text=text)
+    assert shortened(window, 5) is window
+    assert shortened(window, 3).ids.tolist() == [0, 1, 4]
+    assert shortened(window, 3).text.tolist() == [False, True, False]
+    assert shortened(window, 2).ids.tolist() == [0, 1]
+    assert shortened(Window(ids=np.arange(5), text=~np.ones(5, bool)), 2).ids.tolist() == [0, 1]
 
 
 def test_a_window_too_short_for_text_is_refused():

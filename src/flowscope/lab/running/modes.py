@@ -94,7 +94,7 @@ def modules_of(thing: Any) -> list[nn.Module]:
 def _sentence(roots: Iterable[nn.Module]) -> str:
     """What was in training mode; a module that a run holds already was reported by that run."""
     parts = []
-    for root in roots:
+    for root in map(_inner, roots):
         modules = list(root.modules())
         number = sum(module.training for module in modules)
         if number:
@@ -105,6 +105,16 @@ def _sentence(roots: Iterable[nn.Module]) -> str:
         f"In training mode: {', '.join(parts)}. Measured in evaluation mode, without dropout; "
         "the mode of every module is put back afterwards."
     )
+
+
+def _inner(root: nn.Module) -> nn.Module:
+    """The module in a wrapper, whose own mode says nothing: one part and no weights."""
+    while len(root._modules) == 1 and not root._parameters:
+        (part,) = root._modules.values()
+        if part is None:
+            break
+        root = part
+    return root
 
 
 def _hold(modules: Iterable[nn.Module]) -> None:

@@ -95,7 +95,7 @@ def shortened(window: Window, length: int) -> Window:
     if cut <= 0:
         return window
     inner = np.flatnonzero(window.text)
-    first, last = int(inner[0]), int(inner[-1]) + 1
+    first, last = (int(inner[0]), int(inner[-1]) + 1) if len(inner) else (0, 0)
     kept = np.ones(len(window.ids), bool)
     if last - first - cut >= 1:
         kept[last - cut : last] = False

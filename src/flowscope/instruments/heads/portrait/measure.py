@@ -18,6 +18,8 @@ from flowscope.records import Unavailable
 
 __all__ = ["sentence_portrait"]
 
+_WHOLE = 2**20  # tokens: a sentence is cut after its special tokens are known
+
 
 def sentence_portrait(bench: HeadsBench) -> None:
     """Show what every head does on one sentence."""
@@ -51,7 +53,8 @@ def _sentence(bench: HeadsBench) -> tuple[dict[str, Any], list[str]]:
         window = shortened(Window(ids=prompts.at(0).shown, text=prompts.at(0).text), most)
     else:
         feeding = feeding_of(bench.config)
-        window = next(windows_of(tokenizer, sentence, feeding, length=most, running=False))
+        whole = next(windows_of(tokenizer, sentence, feeding, length=_WHOLE, running=False))
+        window = shortened(whole, most)
     row = torch.from_numpy(window.ids)[None].to(next(iter(first.inputs.values())).device)
     inputs = {"input_ids": row}
     if loaded.kind == "seq2seq":
