@@ -39,6 +39,7 @@ golden: $(READY)
 attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.threads
 	$(BIN)/python -m benchmarks.attack.folders
+	$(BIN)/python -m benchmarks.attack.inputs
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'

@@ -190,6 +190,17 @@ def _folders() -> Iterator[Command]:
         lambda w: ["reproduce", "track_i", "--device", "cuda:99"],
         "cannot be used",
     )
+    for option in ("--prompts", "--tokens"):
+        for value, words in [
+            ("0", "at least"),
+            ("-1", "at least"),
+            ("x", "must be a whole number"),
+        ]:
+            yield (
+                f"study with {option} {value}",
+                lambda w, o=option, v=value: ["reproduce", "track_t", o, v],
+                words,
+            )
     yield "bundled by name", lambda w: ["doctor", "language"], ""
     yield "bundled image by name", lambda w: ["doctor", "image"], ""
     names = {
