@@ -4,8 +4,8 @@ Question: does a run whose setting is 0, 1, −1, 10¹², or for floats NaN or �
 a sentence, within a minute? `tests/hostile` asks the same of the settings and of the preparation;
 here each run that they let through is made to its end, on models of two layers.
 
-Run: ``python -m benchmarks.attack.inputs``; writes ``benchmarks/results/attack_inputs.json`` and ends
-with 1 if a run ended in anything else.
+Run: ``python -m benchmarks.attack.inputs``; writes ``benchmarks/results/attack_inputs.json`` and
+ends with 1 if a run ended in anything else.
 """
 
 import argparse
