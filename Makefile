@@ -41,6 +41,7 @@ attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.lever_threads
 	$(BIN)/python -m benchmarks.attack.folders
 	$(BIN)/python -m benchmarks.attack.fuzz
+	$(BIN)/python -m benchmarks.attack.inputs
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'

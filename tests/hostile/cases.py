@@ -58,8 +58,8 @@ def _prompt_files() -> Iterator[Command]:
         ("number.json", "3", "JSON list of texts; found int"),
         ("cut.json", "[", "is not valid JSON.*name it .jsonl"),
         ("latin.txt", b"caf\xe9 w1 w2", "not UTF-8: byte 0xe9 in line 1. Save it as UTF-8"),
-        ("utf16.txt", LONG.encode("utf-16"), "is UTF-16; expected UTF-8. .*iconv -f UTF-16"),
-        ("utf32.txt", LONG.encode("utf-32"), "is UTF-32; expected UTF-8"),
+        ("utf16.txt", LONG.encode("utf-16"), "is not UTF-8 but UTF-16. .*iconv -f UTF-16"),
+        ("utf32.txt", LONG.encode("utf-32"), "is not UTF-8 but UTF-32"),
         ("unmarked.txt", LONG.encode("utf-16-le"), "UTF-16 without a mark.*Save it as UTF-8"),
         ("bytes.txt", bytes(range(256)) * 9, "not UTF-8"),
         ("zeros.txt", bytes(900), "binary data"),
@@ -190,6 +190,17 @@ def _folders() -> Iterator[Command]:
         lambda w: ["reproduce", "track_i", "--device", "cuda:99"],
         "cannot be used",
     )
+    for option in ("--prompts", "--tokens"):
+        for value, words in [
+            ("0", "at least"),
+            ("-1", "at least"),
+            ("x", "must be a whole number"),
+        ]:
+            yield (
+                f"study with {option} {value}",
+                lambda w, o=option, v=value: ["reproduce", "track_t", o, v],
+                words,
+            )
     yield "bundled by name", lambda w: ["doctor", "language"], ""
     yield "bundled image by name", lambda w: ["doctor", "image"], ""
     names = {

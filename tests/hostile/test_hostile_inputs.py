@@ -5,7 +5,6 @@ import os
 import re
 
 import pytest
-import torch
 from tests.hostile.cases import COMMANDS, FUNCTIONS
 from tests.hostile.settings import SMALL, setting_values
 from tests.hostile.subjects import World
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 from flowscope.cli import app
 from flowscope.errors import FlowscopeError, InvalidInputError
 from flowscope.lab.registry import instrument
+from flowscope.models.texts import read_texts
 
 SETTINGS = list(setting_values())
 
@@ -33,6 +33,16 @@ def is_sentence(text):
     assert len(text) < 1200
     assert text.rstrip()[-1] in ".?)”", text
     return True
+
+
+def answered(call):
+    """What a call returns, or its refusal in words."""
+    try:
+        return call()
+    except FlowscopeError as refusal:
+        sentence = str(refusal)
+    assert is_sentence(sentence)
+    return sentence
 
 
 @pytest.mark.parametrize(
@@ -76,12 +86,9 @@ def test_functions(call, words, world):
 )
 def test_settings(name, config, assignment, world):
     """A value is refused with its bound, or the instrument can be prepared with it."""
-    base = SMALL.get(name, [])
-    try:
-        settings = config.resolved({}, [*base, assignment])
-    except InvalidInputError as refusal:
-        assert is_sentence(str(refusal))
-        assert re.search(r"must (be|hold) .*; got .*\(default: ", str(refusal))
+    settings = answered(lambda: config.resolved({}, [*SMALL.get(name, []), assignment]))
+    if isinstance(settings, str):
+        assert re.search(r"must (be|hold) .*; got .*\(default: ", settings)
         return
     if name not in SMALL:
         return
@@ -91,10 +98,7 @@ def test_settings(name, config, assignment, world):
         from diffusers import DDIMScheduler
 
         given = {"source": world.denoiser, "scheduler": DDIMScheduler()}
-    try:
-        one.resolve(one.prepare)(settings, given)
-    except FlowscopeError as refusal:
-        assert is_sentence(str(refusal))
+    answered(lambda: one.resolve(one.prepare)(settings, given))
 
 
 def test_there_are_enough_cases():
@@ -112,7 +116,7 @@ def test_no_setting_may_ask_for_numbers_without_end():
         setting, _, value = assignment.partition("=")
         if name in SMALL and setting in endless and value == "1000000000000":
             asked += 1
-            with pytest.raises(InvalidInputError, match="at most .*time or memory without end"):
+            with pytest.raises(InvalidInputError, match=r"at most .*time or memory without end"):
                 config.resolved({}, [assignment])
     assert asked == 16
 
@@ -128,7 +132,7 @@ def test_a_read_only_folder_gets_a_sentence(world, monkeypatch):
          "P0", "--out", str(world.out), "--json"],
     )  # fmt: skip
     assert done.exit_code == 1
-    assert "could not be written: Permission denied" in json.loads(done.stdout)["error"]
+    assert re.search("could not be written.*Permission denied", json.loads(done.stdout)["error"])
 
 
 def test_an_unreadable_text_gets_a_sentence(world, monkeypatch):
@@ -136,11 +140,7 @@ def test_an_unreadable_text_gets_a_sentence(world, monkeypatch):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr("pathlib.Path.read_bytes", refused)
-    with pytest.raises(
-        InvalidInputError, match="could not be read: Permission denied. Give a file"
-    ):
-        from flowscope.models.texts import read_texts
-
+    with pytest.raises(InvalidInputError, match=r"could not be read: Permission denied\. Give a"):
         read_texts(world.prompts)
 
 
@@ -163,4 +163,3 @@ def test_fewer_control_prompts_than_a_batch(name, world):
          *(part for setting in settings for part in ("--set", setting))],
     )  # fmt: skip
     assert done.exit_code in (0, 3), done.stdout
-    assert torch.get_num_threads() == 1

@@ -61,7 +61,9 @@ OTHER = {
 }
 # Settings that say what is measured: its weights, its texts and what reads its images are in the
 # marks of the subject. The last two say where things are.
-SUBJECT = {"model", "text", "scheduler", "encoder", "reader", "revision", "trust_remote_code"}
+SUBJECT = {
+    "model", "text", "tokenizer", "scheduler", "encoder", "reader", "revision", "trust_remote_code",
+}  # fmt: skip
 PLACE = {"device", "out"}
 # Settings that are in the name of a shard or only choose which shards there are.
 IN_THE_NAME = {

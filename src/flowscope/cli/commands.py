@@ -237,10 +237,14 @@ def reproduce(
         typer.Option(help="A text file, or a .jsonl of prompts (default: that of the study)."),
     ] = None,
     prompts: Annotated[
-        int | None, typer.Option(help="Number of prompts (default: that of the study).")
+        str | None,
+        typer.Option(metavar="INTEGER", help="Number of prompts (default: that of the study)."),
     ] = None,
     tokens: Annotated[
-        int | None, typer.Option(help="Tokens used of each prompt (default: that of the study).")
+        str | None,
+        typer.Option(
+            metavar="INTEGER", help="Tokens used of each prompt (default: that of the study)."
+        ),
     ] = None,
     out: Annotated[
         str | None, typer.Option(help="Folder in which the run folder is made (default: out).")
@@ -248,6 +252,21 @@ def reproduce(
     device: Annotated[
         str | None, typer.Option(help="Device of the model, e.g. cuda:0 (default: the CPU).")
     ] = None,
+    revision: Annotated[
+        str | None,
+        typer.Option(help="Branch, tag or commit of a hub id (default: the main branch)."),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="Folder or hub id of a tokenizer (default: that of the model)."),
+    ] = None,
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code",
+            help="Whether Python code that comes with the weights may run (default: no).",
+        ),
+    ] = False,
     overrides: Overrides = None,
     config: ConfigFile = None,
     open_page: Open = False,
@@ -259,7 +278,16 @@ def reproduce(
     --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind
     it, and report.html.
     """
-    given = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
+    given = {
+        "text": text,
+        "prompts": prompts,
+        "tokens": tokens,
+        "out": out,
+        "device": device,
+        "revision": revision,
+        "tokenizer": tokenizer,
+        "trust_remote_code": trust_remote_code or None,
+    }
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
     def command() -> _Outcome:

@@ -187,7 +187,7 @@ def _refuse_foreign(raw: bytes, name: str) -> None:
 
 def _other_encoding(name: str, encoding: str) -> str:
     return (
-        f"The text {name} is {encoding}; expected UTF-8. Save it as UTF-8, for instance by “iconv "
+        f"The text {name} is not UTF-8 but {encoding}. Save it as UTF-8, for instance by “iconv "
         f"-f {encoding} -t UTF-8 FILE > NEW”."
     )
 

@@ -20,7 +20,7 @@ from flowscope.records.storage.documents import plain
 
 __all__ = ["deciding_values", "differences", "refuse_another", "run_key"]
 
-PLACES = frozenset({"out", "device", "model", "text", "revision", "trust_remote_code"})
+PLACES = frozenset({"out", "device", "model", "text", "revision", "tokenizer", "trust_remote_code"})
 """Settings that say where something lies; what lies there is in the hashes and the marks."""
 
 _DERIVED = frozenset({"command", "measured", "only", "passes", "study"})
