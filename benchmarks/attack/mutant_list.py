@@ -120,7 +120,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("report/drawing/colours.py", "luminance without its curve", "c / 12.92 if c <= 0.04045", "c if c <= 9",
        "report/test_colours.py"),
     # instruments
-    _m("instruments/audit/variation/judge.py", "gate at < for ≤", 
+    _m("instruments/audit/variation/judge.py", "gate at < for ≤",
        'return "holds" if self.relative_variation <= self.threshold',
        'return "holds" if self.relative_variation < self.threshold', "instruments/audit/test_variation_rule.py"),
     _m("instruments/audit/rotation/judge.py", "layers counted at p < .5", "LEVEL = 0.05\n", "LEVEL = 0.5\n",

@@ -7,18 +7,21 @@ Each mutant is one replacement in one file of a copy of the checkout; the checko
 touched. A mutant is *killed* when a test fails, and *survives* when all pass.
 
 Run: ``python -m benchmarks.attack.mutants``; writes ``benchmarks/results/attack_mutants.json``.
-Not part of ``make attack``: some thirty seconds for each mutant (``make mutants``).
+Not part of ``make attack``: some ten minutes for all (``make mutants``).
 """
 
 import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 from benchmarks.attack.mutant_list import MUTANTS, Mutant
 from benchmarks.machine import described
@@ -52,27 +55,41 @@ def tried(mutant: Mutant, copy: Path) -> Outcome:
     file = copy / "src" / "flowscope" / mutant.file
     whole = file.read_text(encoding="utf-8")
     file.write_text(mutated(whole, mutant), encoding="utf-8")
-    options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:warnings"]
-    environment = os.environ | {
-        "PYTHONPATH": str(copy / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    log = copy / "pytest.log"
     try:
-        command = [sys.executable, "-m", "pytest", *options, *mutant.tests]
-        done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_LONGEST
-        )
-        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        state = "killed" if done.returncode == 1 or failed else "survived"
-        if done.returncode not in (0, 1) and not failed:
-            sys.exit(f"pytest could not run {mutant.tests}: {(done.stdout + done.stderr)[-900:]}")
-        test = failed[0].split(" - ")[0].split()[1] if failed else ""
-    except subprocess.TimeoutExpired:
-        state, test = "killed", "no end"
+        # A fork of this process, which has imported torch and its like already, but not flowscope.
+        child = get_context("fork").Process(target=_run, args=(mutant.tests, copy, log))
+        child.start()
+        child.join(_LONGEST)
+        if child.is_alive():
+            child.kill()
+            child.join()
+            return Outcome(f"{mutant.file}: {mutant.error}", "killed", "no end")
     finally:
         file.write_text(whole, encoding="utf-8")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+    if child.exitcode not in (0, 1) and not failed:
+        sys.exit(f"pytest could not run {mutant.tests}: {lines[-10:]}")
+    test = failed[0].split(" - ")[0].split()[1] if failed else ""
+    state = "survived" if child.exitcode == 0 else "killed"
     return Outcome(f"{mutant.file}: {mutant.error}", state, test)
+
+
+def _run(tests: tuple[str, ...], copy: Path, log: Path) -> None:
+    """Run tests of the copy in this process, which ends with pytest's exit code."""
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.chdir(copy)
+    os.environ["PYTHONPATH"] = str(copy / "src")  # for tests that start a process
+    sys.path[:0] = [str(copy / "src"), str(copy)]
+    sys.dont_write_bytecode = True
+    import pytest
+
+    code = pytest.main(["-q", "-x", "-ra", "-p", "no:cacheprovider", "-p", "no:warnings", *tests])
+    sys.stdout.flush()
+    os._exit(int(code))
 
 
 def main() -> None:
@@ -83,6 +100,9 @@ def main() -> None:
     chosen = [mutant for mutant in MUTANTS if options.only in mutant.file]
     for mutant in chosen:  # all places first: a list that is out of date ends at once
         mutated((ROOT / "src" / "flowscope" / mutant.file).read_text(encoding="utf-8"), mutant)
+    for name in ("hypothesis", "pandas", "scipy.stats", "torch", "transformers"):
+        import_module(name)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_LEFT_OUT))

@@ -25,7 +25,7 @@ class Terminal(Console):
     breaks and the markup of rich stay.
     """
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         """Text of a string, before its width is measured."""
         return super().render_str(printable(text), **options)
 
