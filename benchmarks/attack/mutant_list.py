@@ -68,7 +68,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _m("replica/gap.py", "interval one-sided", "student.ppf((1 + level) / 2, pairs - 1)",
        "student.ppf(level, pairs - 1)", "replica/test_gap.py"),
     _m("replica/layer_mean.py", "p-value of the mean gap one-sided", "2 * (1 + min(tails))",
-       "1 * (1 + min(tails))", "replica/test_gap.py", "instruments/sync/test_sync_rules.py"),
+       "1 * (1 + min(tails))", "replica/test_layer_mean.py"),
     _m("replica/modes.py", "energies upside down", "return self.current / self.initial",
        "return self.initial / self.current", "replica/test_modes.py"),
     # evidence
