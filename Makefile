@@ -3,6 +3,7 @@
 #   make test                                  set up, run every check
 #   make golden                                compare every number with an earlier commit
 #   make attack                                try to break what is promised; counts are kept
+#   make mutants                               put errors into a copy of the code; tests must see them
 #   make demo TORCH_INDEX=<index url>          take torch from another index (a CPU or CUDA build)
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format types unit golden attack bench clean
+.PHONY: demo test lint format types unit golden attack mutants bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -42,6 +43,9 @@ attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.folders
 	$(BIN)/python -m benchmarks.attack.fuzz
 	$(BIN)/python -m benchmarks.attack.inputs
+
+mutants: $(READY)
+	$(BIN)/python -m benchmarks.attack.mutants
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,bench]'

@@ -1,7 +1,9 @@
 """What is published is whole: the sdist holds the checkout, its wheel runs without the checkout."""
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -67,7 +69,8 @@ def test_sdist_holds_every_file_of_the_package_and_every_study(unpacked_sdist):
     assert files_in(ROOT / PACKAGE) - files_in(unpacked_sdist / PACKAGE) == set()
     settings = [file for file in files_in(unpacked_sdist / PACKAGE) if file.endswith(".yaml")]
     assert len(settings) == len(study_titles()) > 0
-    assert {"LICENSE", "README.md", "constraints.txt"} <= files_in(unpacked_sdist)
+    expected = {"LICENSE", "NOTICE", "CITATION.cff", "README.md", "constraints.txt"}
+    assert expected <= files_in(unpacked_sdist)
 
 
 def test_wheel_holds_every_file_of_the_package(unpacked_sdist, wheel):
@@ -77,6 +80,42 @@ def test_wheel_holds_every_file_of_the_package(unpacked_sdist, wheel):
     assert expected - names == set()
     assert {"flowscope/py.typed", "flowscope/report/page.css", "flowscope/report/page.js"} <= names
     assert {Path(name).suffix for name in names} >= {".yaml", ".safetensors"}
+
+
+def test_wheel_names_the_licence_of_everything_that_it_holds(wheel):
+    """Sources of the prompts, and of what the bundled models were trained on."""
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = [n for n in content.namelist() if n.endswith("dist-info/licenses/NOTICE")]
+        notice = content.read(name).decode()
+        prompts = content.read("flowscope/nets/prompts.jsonl").decode().splitlines()
+        training = json.loads(content.read("flowscope/nets/language/training.json"))
+    lines = [" ".join(line.split()) for line in notice.splitlines()]
+    for prompt in map(json.loads, prompts):
+        assert f"{prompt['source'].split(';')[0]} {prompt['licence']}" in lines
+    licences = re.findall(r'"licence": "([^"]+)"', json.dumps(training))
+    assert licences
+    assert not [licence for licence in licences if licence not in notice]
+
+
+@pytest.mark.parametrize("url", ["", "https://example.org/flowscope"])
+def test_the_readme_of_an_index_has_no_link_that_leads_nowhere(url):
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)]+)\)", hook.published(readme, url))
+    assert not [target for target in targets if not target.startswith(("https://", "http://", "#"))]
+    assert bool(hook.addresses(url)) == bool(url)
+    base = f"{url}/blob/main/"
+    pages = [target.removeprefix(base) for target in targets if url and target.startswith(base)]
+    assert not [page for page in pages if not (ROOT / page.split("#")[0]).exists()]
+    assert bool(pages) == bool(url)
+
+
+def test_the_citation_names_the_version_that_is_built(wheel):
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert wheel.name.startswith(f"flowscope-{citation['version']}-")
+    assert citation["license"] == "Apache-2.0"
 
 
 def test_wheel_resolves_every_study_without_the_checkout(wheel, tmp_path):

@@ -246,11 +246,22 @@ def main() -> None:
             failures = getattr(error, "exceptions", (error,))
             counts[name] = {"failures": [" ".join(str(e).split()) for e in failures]}
         print(f"{name:<44}{time.perf_counter() - began:6.1f} s", counts[name], flush=True)
-    if not options.only:
-        figures = {"machine": described(), "examples": options.examples, "functions": counts}
-        options.out.write_text(json.dumps(figures, indent=1) + "\n")
+        _write(counts, options.out)
     if broken:
         sys.exit(f"A promise is broken by {len(broken)} of {len(counts)}: {', '.join(broken)}")
+
+
+def _write(counts: dict[str, Any], path: Path) -> None:
+    """Write the counts of every function, earlier ones of those that were not tried now too."""
+    earlier = json.loads(path.read_text(encoding="utf-8"))["functions"] if path.exists() else {}
+    latest = earlier | counts
+    functions = {name: latest[name] for name in table() if name in latest}
+    totals = Counter({"functions": len(functions)})
+    for count in functions.values():
+        totals.update({name: n for name, n in count.items() if isinstance(n, int)})
+        totals["failures"] += "failures" in count
+    figures = {"machine": described(), "totals": dict(totals), "functions": functions}
+    path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

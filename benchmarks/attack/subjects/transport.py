@@ -88,12 +88,12 @@ def _nystrom(x: Any, y: Any) -> Any:
 
 def _bridge(x: Any, y: Any) -> Any:
     bridge = transport.schroedinger_bridge(x, y, relative_epsilon=0.5, max_iterations=200)
-    return bridge.coupling.marginal_error
+    return bridge.coupling.cost
 
 
 def _path(x: Any, y: Any) -> Any:
     bridges = transport.bridge_path([x, y], relative_epsilon=0.5, max_iterations=200)
-    return [bridge.coupling.marginal_error for bridge in bridges]
+    return [bridge.coupling.cost for bridge in bridges]
 
 
 def _summary(function: Any) -> Any:
@@ -191,7 +191,7 @@ SUBJECTS = {
     "adapted_wasserstein_gaussian": Subject(
         function=_gaussians(transport.adapted_wasserstein_gaussian), arguments=_gaussian
     ),
-    "bridge_path": Subject(function=_path, arguments=_clouds, unit=1.0, share=0.3),
+    "bridge_path": Subject(function=_path, arguments=_clouds, factor=1e5, share=0.3),
     "bures_barycenter": Subject(function=_barycenter, arguments=_gaussian, share=0.2),
     "bures_distance": Subject(function=_gaussians(transport.bures_distance), arguments=_gaussian),
     "common_support": Subject(
@@ -268,7 +268,7 @@ SUBJECTS = {
         passes_nan=_LAYER,
     ),
     "prescribed": Subject(
-        function=_summary(transport.prescribed), arguments=_entropic, unit=_scaled, share=0.5
+        function=_summary(transport.prescribed), arguments=_entropic, unit=_scaled, share=0.2
     ),
     "prescribed_attention": Subject(
         function=transport.prescribed_attention,
@@ -277,7 +277,7 @@ SUBJECTS = {
         passes_nan=_LAYER,
     ),
     "row_wasserstein": Subject(function=transport.row_wasserstein, arguments=_rows),
-    "schroedinger_bridge": Subject(function=_bridge, arguments=_clouds, unit=1.0, share=0.2),
+    "schroedinger_bridge": Subject(function=_bridge, arguments=_clouds, factor=1e5, share=0.2),
     "semi_relaxed": Subject(
         unit=_scaled,
         function=_summary(transport.semi_relaxed),
@@ -288,7 +288,7 @@ SUBJECTS = {
         },
     ),
     "sinkhorn": Subject(
-        function=_summary(transport.sinkhorn), arguments=_entropic, unit=_scaled, share=0.5
+        function=_summary(transport.sinkhorn), arguments=_entropic, unit=_scaled, share=0.2
     ),
     "sinkhorn_attention": Subject(
         function=transport.sinkhorn_attention, arguments=_attention, unit=_size, passes_nan=_LAYER

@@ -12,8 +12,7 @@ one multiplies by factors in [0, 1] and holds for singular A and B and for ε = 
 Monge coupling; along a direction that one of the laws lacks (s = 0) both are independent.
 
 Convention: cost ½|x − y|² + ε KL(Π‖μ⊗ν); :func:`bures_distance` alone is a distance, W₂ for the
-cost |x − y|². Slopes pass through ``eigh`` and ``svd``: they are not defined where eigenvalues
-repeat.
+cost |x − y|². Slopes pass ``eigh`` and ``svd``: they are not defined where eigenvalues repeat.
 """
 
 from collections.abc import Sequence
@@ -182,7 +181,7 @@ def gaussian_coupling(first: Gaussian, second: Gaussian, *, epsilon: float) -> G
     C = (pair.root_a @ pair.U * gain[..., None, :]) @ pair.Vh @ pair.root_b
     # s − tr-part of C, written without the difference of near equals: s(δ + ε − 2s)/(δ + ε).
     slack = s * (epsilon**2 / (delta + 2 * s) + epsilon) / (delta + epsilon)
-    cost = pair.distance_squared().to(s.dtype) / 2 + slack.where(s > 0, 0.0).sum(-1)
+    cost = (pair.distance_squared() / 2).to(s.dtype) + slack.where(s > 0, 0.0).sum(-1)
     divergence = torch.where((s > 0).any(-1), torch.inf, torch.zeros_like(cost))
     if epsilon > 0:
         divergence = torch.log1p(2 * s * (s / (delta + epsilon) / epsilon)).sum(-1) / 2
@@ -237,6 +236,7 @@ def gaussian_bridge(
     marginal = Gaussian(mean=(1 - time) * pair.a + time * pair.b, covariance=covariance)
     slope = _bridge_slope(pair, epsilon, time)
     offset = pair.b - pair.a - (slope @ marginal.mean[..., None])[..., 0]
+    refuse(~offset.isfinite(), offset, "the offset must be finite", "Divide the means.")
     return GaussianBridge(time=time, marginal=marginal, slope=slope, offset=offset)
 
 

@@ -18,7 +18,7 @@ class Bytes:
     vocab_size = 256
 
     def __call__(self, text, **options):
-        return {"input_ids": [byte for byte in text.encode("utf-8", "surrogatepass")]}
+        return {"input_ids": list(text.encode("utf-8", "surrogatepass"))}
 
     def decode(self, ids, **options):
         return "".join(HOSTILE.get(int(i), chr(int(i))) for i in ids)
