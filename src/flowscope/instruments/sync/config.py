@@ -78,6 +78,12 @@ class SyncConfig(Config):
         16, "Steps, evenly spaced, at which differences inside the model are measured", ge=2
     )
     draws: int = setting(199, "Exchanges of pairs behind the null of the internal gap", ge=39)
+    twins: int = setting(
+        5,
+        "Networks with the model's weights in random order, beside which the internal gap is "
+        "judged",
+        ge=2,
+    )
     propagation: bool = setting(True, "Whether the linear response of every block is measured")
     propagation_steps: int = setting(
         2, "Steps, evenly spaced, at which the linear response is measured", ge=2
