@@ -102,6 +102,7 @@ class _SyncTables(Tables):
     commitment_order: DataFrame
     coupling_effect: DataFrame
     internal_gap: DataFrame
+    internal_gap_twins: DataFrame
     energies: DataFrame
     propagation: DataFrame
     mode_commitment: DataFrame
@@ -232,6 +233,7 @@ def sync(
     band: int = 0,
     kept: int = 16,
     draws: int = 199,
+    twins: int = 5,
     propagation: bool = True,
     propagation_steps: int = 2,
     propagation_states: int = 1,

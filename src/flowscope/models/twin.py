@@ -8,7 +8,7 @@ from torch import nn
 from flowscope.errors import InvalidInputError
 from flowscope.records import Unavailable
 
-__all__ = ["BrokenWeightsError", "fresh_twin", "refuse_broken_weights"]
+__all__ = ["BrokenWeightsError", "fresh_twin", "refuse_broken_weights", "shuffled_twin"]
 
 
 class BrokenWeightsError(InvalidInputError):
@@ -45,4 +45,32 @@ def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
     twin = twin.to(parameter.device)
     if next(twin.parameters()).dtype != parameter.dtype:
         twin = twin.to(parameter.dtype)
+    return twin.eval()
+
+
+def shuffled_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
+    """The same network with the entries of every weight tensor in random order.
+
+    Each tensor keeps its values, so that layers act as strongly as the model's; what training put
+    into their places is lost. A network with random weights is like its shuffled twins, however
+    large its weights are.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 2)
+    >>> twin = shuffled_twin(layer, 0)
+    >>> torch.equal(twin.weight.flatten().sort()[0], layer.weight.flatten().sort()[0])
+    True
+    """
+    weights = list(model.parameters())
+    if not weights or any(weight.is_meta for weight in weights):
+        return Unavailable("the weights are off-loaded")
+    if not all(weight.is_floating_point() for weight in weights):
+        return Unavailable("quantised weights cannot be shuffled")
+    twin = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in twin.parameters():
+            order = torch.randperm(weight.numel(), generator=generator).to(weight.device)
+            weight.copy_(weight.flatten()[order].reshape(weight.shape))
     return twin.eval()

@@ -33,7 +33,13 @@ from flowscope.replica.information import (
     mixture_gap,
     mixture_u_turn,
 )
-from flowscope.replica.layer_mean import MeanGap, mean_gap, smallest_detectable_gap
+from flowscope.replica.layer_mean import (
+    LayerGaps,
+    MeanGap,
+    gap_beyond_twins,
+    mean_gap,
+    smallest_detectable_gap,
+)
 from flowscope.replica.mixture import MixtureMoments, ScoreGain, mixture_moments, score_gain
 from flowscope.replica.modes import (
     ModeEnergies,
@@ -89,6 +95,7 @@ __all__ = [
     "CommitmentTime",
     "ExchangeNull",
     "JointForward",
+    "LayerGaps",
     "LeadingEigenvalue",
     "MeanGap",
     "MixtureMoments",
@@ -116,6 +123,7 @@ __all__ = [
     "coupled_attention",
     "coupling_weights",
     "exchange_null",
+    "gap_beyond_twins",
     "independent_baseline",
     "kernel_derivative",
     "leading_eigenvalue",

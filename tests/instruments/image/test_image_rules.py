@@ -1,6 +1,7 @@
 """Judgements on samplers: planted tables decide them."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,9 +10,11 @@ import torch
 
 from flowscope.flows.hodge import Settings, rotation_reading, stored_readings
 from flowscope.instruments.image.parity.judge import judge_parity
+from flowscope.instruments.image.parity.judge import parity as judge_parity_of_run
+from flowscope.instruments.image.rotation.judge import gradient as judge_gradient_of_run
 from flowscope.instruments.image.rotation.judge import judge_gradient
 from flowscope.instruments.image.step_sizes.judge import judge_order
-from flowscope.lab import Claim
+from flowscope.lab import Abstention, Claim
 
 CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
@@ -64,7 +67,7 @@ def test_a_time_of_noise_does_not_count():
     [
         ({"noise": 0.12}, "too few images"),
         ({"budget": 0.12}, "take more steps"),
-        ({"outside": 0.9}, "beyond the bins"),
+        ({"outside": 0.08}, "beyond the bins"),
     ],
 )
 @pytest.mark.parametrize("excess", [0.001, 0.3])
@@ -72,6 +75,28 @@ def test_noise_steps_and_lost_values_say_nothing_of_the_samplers(change, words, 
     found = parity(excess, **change)
     assert (found.outcome, found.decision, found.strength) == ("uninformative", "abstains", "")
     assert words in found.because
+
+
+def test_few_images_or_ends_that_are_missing_decide_nothing():
+    for change in ({"images": 7}, {"excess_high": math.nan}, {"excess_low": math.nan}):
+        found = parity(0.3, **change)
+        assert found.outcome == "abstains"
+        assert "too few for an interval" in found.because
+    assert parity(0.3, images=8).outcome == "fails"
+
+
+def test_parity_fails_at_the_time_that_is_sure_and_not_at_the_largest():
+    table = budget(0.08, 0.06)
+    table["excess_low"] = [0.01, 0.055]
+    found = judge_parity(table, claim=CLAIM, steps=50, seed=1)
+    assert found.outcome == "fails"
+    assert "after step 2 of 50" in found.because
+
+
+@pytest.mark.parametrize("judge", [judge_parity_of_run, judge_gradient_of_run])
+def test_a_guided_field_is_not_judged(judge):
+    with pytest.raises(Abstention, match="guidance"):
+        judge(SimpleNamespace(settings={"guidance": 2.0}))
 
 
 def slopes(*rows):
@@ -242,3 +267,54 @@ def test_a_gradient_that_was_not_read_is_not_judged(quiet):
         assert told in found.because
     few = gradient(quiet[0].assign(images=6), quiet[1])
     assert "6 images are too few" in few.because
+
+
+def stored(share, *, control=0.002, margin=0.01, null=0.003, blocks=0.01):
+    """Two windows whose reading, control, null and blocks are set by hand."""
+    rng, size = np.random.default_rng(0), 2
+    table = pd.DataFrame(
+        {"step": [1, 2], "log_snr": 1.0, "normalised": share, "gradient_control": control,
+         "planted_control": control + 0.05, "planted_share": 0.05, "images": 200, "rank": 2, "degree": 2,
+         "beyond": 0.3, "represented": 0.5, "gradient_error_high": 0.02, "status": "ok",
+         "because": ""}
+    )  # fmt: skip
+    spread = rng.standard_normal((size, 32))
+    spread -= spread.mean(1, keepdims=True)
+    arrays = {
+        "step": np.array([1, 2]), "controls": np.full((size, 9), control),
+        "margin": np.full(size, margin), "normalised": np.full((size, 1), share),
+        "normalised_blocks": share + blocks * spread,
+        "null": null * rng.standard_normal((size, 199)),
+    }  # fmt: skip
+    return table, arrays
+
+
+@pytest.mark.parametrize(
+    ("share", "settings", "outcome"),
+    [
+        (0.06, {}, "fails"),
+        (0.009, {"margin": 0.0, "null": 0.001}, "holds"),  # seen, and negligible
+        (0.05, {"margin": 0.04, "null": 0.008, "blocks": 0.1}, "abstains"),  # p is above .05
+        (0.05, {"margin": 0.045, "null": 0.02, "blocks": 0.1}, "abstains"),  # within the margin
+        (0.03, {"control": 0.03, "margin": 0.03}, "holds"),  # gradients read the same
+        (0.06, {"control": 0.055, "margin": 0.06, "blocks": 0.01}, "holds"),
+    ],
+)
+def test_a_rotation_is_judged_by_its_size_its_p_and_its_controls(share, settings, outcome):
+    found = gradient(*stored(share, **settings))
+    assert found.outcome == outcome
+    assert found.effect == pytest.approx(share - settings.get("control", 0.002))
+
+
+def test_a_planted_share_must_be_seen_by_half():
+    table, arrays = stored(0.06)
+    seen = table.assign(planted_control=0.002 + 0.03)
+    assert gradient(seen, arrays).outcome == "fails"
+    assert gradient(table.assign(planted_control=0.002 + 0.02), arrays).outcome == "uninformative"
+
+
+def test_half_of_the_windows_must_be_sound():
+    table, arrays = stored(0.06)
+    half = table.assign(gradient_error_high=[0.02, 0.6])
+    assert gradient(half, arrays).outcome == "uninformative"
+    assert gradient(table.assign(gradient_error_high=0.5), arrays).outcome == "fails"

@@ -12,9 +12,10 @@ from flowscope.instruments.sync.commitment.order_rule import Order, decision_ste
 from flowscope.instruments.sync.config import SyncConfig
 from flowscope.instruments.sync.internal_gap.judge import DETECTABLE, judge_internal_gap
 from flowscope.instruments.sync.internal_gap.tables import familywise, gap_arrays
+from flowscope.instruments.sync.internal_gap.twins import layer_gaps, twin_arrays, twin_gaps
 from flowscope.instruments.sync.synchronization_gap.ranks import layerwise_rank_correlation
 from flowscope.lab import Claim
-from flowscope.replica import ExchangeNull, exchange_null
+from flowscope.replica import ExchangeNull, exchange_null, gap_beyond_twins
 
 CLAIM = Claim(name="C", says="what is judged", asks="Is it so?")
 
@@ -176,8 +177,10 @@ def test_intervals_of_the_table_hold_for_all_couplings_together():
     assert missed / 120 < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 120)
 
 
-def layer_data(values, *, latents=0.0, spread=0.1, pairs=24, draws=199, seed=0):
-    """Arrays and table of R2 for layers with these log ratios."""
+def layer_data(
+    values, *, latents=0.0, spread=0.1, pairs=24, draws=199, seed=0, twins=(0.0,) * 5, jitter=0.01
+):
+    """Arrays and table of R2 for layers with these log ratios, and for twins with theirs."""
     rng = np.random.default_rng(seed)
     observed = np.array([latents, *values])
     size = len(observed)
@@ -191,6 +194,12 @@ def layer_data(values, *, latents=0.0, spread=0.1, pairs=24, draws=199, seed=0):
          "because": ""}
     )  # fmt: skip
     arrays = {"layer": np.arange(size), "observed": observed, "draws": null, "left_out": left_out}
+    shuffled = np.r_[0.0, np.ones(size - 1)] * np.asarray(twins)[:, None]
+    shuffled[:, 1:] += jitter * rng.standard_normal((len(twins), 1))
+    exchanged = spread * rng.standard_normal((len(twins), 1, draws))
+    exchanged = exchanged + 0.5 * spread * rng.standard_normal((len(twins), *null.shape))
+    changes = spread / pairs * rng.standard_normal((len(twins), size, pairs))
+    arrays |= {"twin_observed": shuffled, "twin_draws": exchanged, "twin_left_out": changes}
     return arrays, table
 
 
@@ -211,7 +220,8 @@ def test_the_internal_gap_is_decided_by_the_mean_of_the_layers(values, outcome, 
     found = judged_layers(values)
     assert (found.name, found.outcome, found.strength) == ("C", outcome, strength)
     assert found.effect == pytest.approx(np.mean(values), abs=0.05)
-    assert (found.p <= 0.05) == (outcome != "abstains")
+    plain = float(re.search(r"p = (\S+) by exchange", found.because)[1])
+    assert (plain <= 0.05) == (outcome != "abstains")
     assert "could have seen a mean log ratio of" in found.because
     statistic, null = float(found.statistic.values), float(found.null.values)
     assert statistic - null == pytest.approx(found.effect)
@@ -242,36 +252,37 @@ def test_an_effect_that_was_seen_is_judged_however_wide_its_null(sign, outcome):
     assert could_have_seen(found) > DETECTABLE
 
 
-def differences(planted, seed, *, pairs=24, layers=2, width=14):
-    """Gram matrices of drawn differences whose weak modes keep more or less, and their latents."""
-    rng = np.random.default_rng(seed)
+def differences(planted, seed, network=0, *, pairs=24, layers=2, width=14):
+    """Reading of drawn differences whose weak modes keep more or less, behind the same latents."""
+    shared, rng = np.random.default_rng(seed), np.random.default_rng([seed, network])
     size, weak = np.exp(-0.35 * np.arange(width)), np.arange(width) >= width // 2
-    first, noise = (rng.standard_normal((layers + 1, pairs, width)) * size for _ in range(2))
+    common = shared.standard_normal((2, 1, pairs, width))
+    first, noise = size * (
+        0.8 * common + 0.6 * rng.standard_normal((2, layers + 1, pairs, width))
+    )  # fmt: skip
     later = 0.6 * first + 0.8 * noise
     later[1:] *= np.exp(0.5 * planted * weak)
     rows = np.concatenate([first, later], 1)
-    return rows @ rows.transpose(0, 2, 1)
+    grams = rows @ rows.transpose(0, 2, 1)
+    reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
+    return gap_arrays(reading, 0, SyncConfig(pairs=pairs, band=6))
 
 
-@pytest.mark.parametrize(("planted", "outcome"), [(1.2, "holds"), (-1.2, "fails")])
+@pytest.mark.parametrize(("planted", "outcome"), [(2.0, "holds"), (-1.2, "fails")])
 def test_a_planted_change_is_seen_or_the_run_says_that_it_could_not_have(planted, outcome):
     """What the run could have seen is the smallest log ratio with a power of .8."""
-    config, answers = SyncConfig(pairs=24, band=6), []
-    for seed in range(6):
-        grams = differences(planted, seed)
-        reading = {"clock": np.array([0]), "latent_gram": grams[:1], "clock_gram": grams[1:, None]}
-        arrays = gap_arrays(reading, 0, config)
+    answers = []
+    for seed in range(2):
+        arrays = differences(planted, seed)
+        arrays |= twin_arrays(arrays, [differences(0, seed, k) for k in range(1, 6)])
         layers = {"layer": arrays["layer"], "log_gap": arrays["observed"], "null_low": 0.0}
         table = pd.DataFrame({**layers, "null_high": 0.0, "p_all": 1.0, "status": "ok"})
         found = judge_internal_gap(arrays, table, claim=CLAIM, seed=0)
         answers.append(found.outcome)
         if found.outcome != outcome:
             assert found.outcome in ("abstains", "uninformative")
-            seen = float(
-                re.search(r"could have seen a mean log ratio of ([\d.]+)", found.because)[1]
-            )
-            assert seen > 0.9 * abs(found.effect)
-    assert answers.count(outcome) >= 2
+            assert could_have_seen(found) > 0.9 * abs(found.effect)
+    assert outcome == "fails" or answers == ["holds"] * 2, "24 pairs do see a large gap"
 
 
 def test_few_pairs_abstain():
@@ -287,6 +298,43 @@ def test_layers_on_both_sides_of_the_null_give_no_answer():
     assert found.effect < 0
 
 
+@pytest.mark.parametrize(
+    ("twins", "outcome"),
+    [
+        ((0.0,) * 5, "holds"),
+        ((0.5,) * 5, "abstains"),  # the weights in random order do the same
+        ((1.0,) * 5, "fails"),
+        ((0.0, 0.4, -0.4, 0.2, -0.2), "uninformative"),  # the model is one more of these
+    ],
+)
+def test_the_internal_gap_is_that_beyond_the_same_weights_in_random_order(twins, outcome):
+    """Against the exchange alone all four would hold."""
+    found = judged_layers([0.5, 0.4, 0.6], twins=twins)
+    assert found.outcome == outcome
+    assert found.effect == pytest.approx(0.5 - np.mean(twins), abs=0.06)
+    assert "the model alone +0.5" in found.because or "the model alone +0.4" in found.because
+
+
+def test_a_random_network_is_one_more_of_its_twins():
+    """400 networks whose mean gaps spread by .3: at most 5 % + four deviations lie outside."""
+    rng, outside = np.random.default_rng(1), 0
+    for seed in range(400):
+        own, *others = 0.3 * rng.standard_normal(6)
+        arrays, _ = layer_data([own] * 2, twins=others, jitter=0.0, spread=0.02, seed=seed)
+        gap = gap_beyond_twins(layer_gaps(arrays), twin_gaps(arrays))
+        outside += not gap.interval[0] <= 0 <= gap.interval[1]
+    assert outside / 400 < 0.05 + 4 * math.sqrt(0.05 * 0.95 / 400)
+    assert outside > 4, "nor is it much wider than it says"
+
+
+def test_without_twins_there_is_no_verdict():
+    arrays, table = layer_data([0.5, 0.4, 0.6])
+    few = {name: values for name, values in arrays.items() if not name.startswith("twin")}
+    found = judge_internal_gap(few, table, claim=CLAIM, seed=0, without_twins="no weights")
+    assert found.outcome == "abstains"
+    assert found.because.endswith("there are no networks with shuffled weights: no weights")
+
+
 def test_a_single_layer_far_out_does_not_make_the_interval():
     """The interval is that of the mean, wherever the furthest layer lies."""
     found = judged_layers([0.0, 0.0, 0.0, 0.9], spread=0.05)
@@ -297,7 +345,8 @@ def test_a_single_layer_far_out_does_not_make_the_interval():
 def test_without_a_layer_or_without_latents_the_reason_is_told():
     arrays, table = layer_data([0.5, 0.5])
     table["because"] = ["", "too few modes", ""]
-    rest = {name: values[1:] for name, values in arrays.items()}
+    own = ("layer", "observed", "draws", "left_out")
+    rest = {name: arrays[name][1:] for name in own}
     found = judge_internal_gap(rest, table, claim=CLAIM, seed=0)
     assert (found.outcome, found.statistic.status) == ("abstains", "abstained")
     assert found.because.endswith("too few modes")

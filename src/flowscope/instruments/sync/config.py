@@ -81,6 +81,13 @@ class SyncConfig(Config):
     draws: int = setting(
         199, "Exchanges of pairs behind the null of the internal gap", ge=39, le=MOST_DRAWS
     )
+    twins: int = setting(
+        5,
+        "Networks with the model's weights in random order, beside which the internal gap is "
+        "judged",
+        ge=2,
+        le=1000,
+    )
     propagation: bool = setting(True, "Whether the linear response of every block is measured")
     propagation_steps: int = setting(
         2, "Steps, evenly spaced, at which the linear response is measured", ge=2

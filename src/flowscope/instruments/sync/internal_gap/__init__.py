@@ -10,10 +10,11 @@ __all__ = ["GAP", "STAGE", "TABLES"]
 GAP = Claim(
     name="R2",
     title="Internal gap",
-    says="without coupling, weak modes of difference retain more energy than strong ones",
+    says="without coupling, weak modes of difference retain more energy than strong ones, beyond "
+    "what the same weights in random order do",
     asks="Without any coupling, do the weak directions in which two generations differ retain more "
-    "of their energy inside the network than the strong ones? The reference exchanges the start "
-    "and the end of pairs at random.",
+    "of their energy inside the network than the strong ones, and more than in networks with the "
+    "same weights in random order? Random layers with large weights do so too.",
     unit="pairs",
 )
 
@@ -49,6 +50,22 @@ TABLES = {
             BECAUSE,
             Column("p_all", "p value over all layers at once"),
         ),
+    ),
+    "internal_gap_twins": Table(
+        purpose="the mean over layers of the internal gap, of the model and of networks with its "
+        "weights in random order",
+        keys=("network",),
+        columns=(
+            Column("network", "0 is the model, from 1 on networks with its weights shuffled"),
+            Column(
+                "value",
+                "mean log ratio over layers beyond its exchange null, less that of the latents",
+                "nat",
+                ENDS,
+            ),
+            BECAUSE,
+        ),
+        optional=True,
     ),
     "energies": Table(
         purpose="the energy of leading and trailing modes over the reverse steps",

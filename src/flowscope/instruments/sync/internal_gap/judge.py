@@ -1,11 +1,13 @@
 """Judge whether weak modes of a difference keep more energy inside the network than strong ones.
 
 The effect is the mean over layers of the log ratio beyond its exchange null, less the same of the
-latents before any block: what they show comes from the input of the network. One p value is taken
-on exchanges that all layers share, so that no layer is selected. Layers that are beyond their null
-on both sides, tested together, give no single answer. A run that saw nothing, and could have seen
-large effects only, is uninformative; an effect that was seen is judged however wide its null,
-because a real change widens it: exchanged pairs then differ.
+latents before any block (what they show comes from the input of the network), and less the same of
+networks with the weights of the model in random order. Random layers with large weights keep weak
+modes better too, so that an effect against the exchange alone is found without any training.
+
+Layers that are beyond their null on both sides, tested together, give no single answer. A run that
+saw nothing, and could have seen large effects only, is uninformative; an effect that was seen is
+judged however wide its null, because a real change widens it: exchanged pairs then differ.
 """
 
 from __future__ import annotations
@@ -41,34 +43,51 @@ def internal_gap(records: Records) -> list[Verdict]:
     """Whether trailing modes keep more energy than leading ones without coupling."""
     table = records.table("internal_gap", "log_gap", "p_all", "status")
     arrays = records.arrays("internal_gap")
+    twins = records.table("internal_gap_twins", "value", "because")
     seed = int(records.settings["seed"])
-    return [judge_internal_gap(arrays, table[table["g"] == 0], claim=GAP, seed=seed)]
+    reason = "; ".join(sorted({str(reason) for reason in twins["because"].dropna() if reason}))
+    rows = table[table["g"] == 0]
+    return [judge_internal_gap(arrays, rows, claim=GAP, seed=seed, without_twins=reason)]
 
 
 def judge_internal_gap(
-    arrays: Mapping[str, NDArray[Any]], table: pd.DataFrame, *, claim: Claimed, seed: int
+    arrays: Mapping[str, NDArray[Any]],
+    table: pd.DataFrame,
+    *,
+    claim: Claimed,
+    seed: int,
+    without_twins: str = "",
 ) -> Verdict:
     """Judge by the mean over layers whether modes retain unequal shares of their energy.
 
     Parameters
     ----------
     arrays
-        ``internal_gap``: log ratios, null draws and changes by pair of the latents and the layers.
+        ``internal_gap``: log ratios, null draws and changes by pair of the latents and the layers,
+        of the model and (``twin_…``) of networks with its weights in random order.
     table
         Rows of the table ``internal_gap`` at g = 0, for the single layers.
     claim
         What is judged.
     seed
         Of the draws.
+    without_twins
+        Why there are no such networks; empty if there are.
     """
-    from flowscope.replica.layer_mean import mean_gap
+    from flowscope.instruments.sync.internal_gap.twins import layer_gaps, twin_gaps
+    from flowscope.replica.layer_mean import gap_beyond_twins, mean_gap
 
     layers = np.asarray(arrays["layer"])
     if len(layers) < 2 or layers[0] != 0:
         reasons = sorted({str(reason) for reason in table["because"] if reason})
         what = "; ".join(reasons) or "nothing was measured"
         return not_measured(claim, what)
-    mean = mean_gap(arrays["observed"], arrays["draws"], arrays["left_out"])
+    model, twins = layer_gaps(arrays), twin_gaps(arrays)
+    if len(twins) < 2:
+        reason = without_twins or "they have other layers than the model"
+        return not_measured(claim, f"there are no networks with shuffled weights: {reason}")
+    plain = mean_gap(model.observed, model.draws, model.left_out)
+    mean = gap_beyond_twins(model, twins)
     pairs = int(arrays["left_out"].shape[1])
     read = table[(table["layer"] > 0) & (table["status"] == "ok")]
     middle = (read["null_low"] + read["null_high"]) / 2
@@ -78,7 +97,8 @@ def judge_internal_gap(
         low=mean.interval[0],
         high=mean.interval[1],
         level=0.95,
-        method=f"union of jackknife and exchange over {pairs} pairs",
+        method=f"union of jackknife and exchange over {pairs} pairs, and {len(twins)} shuffled "
+        "networks (Student t of one more), distances added in squares",
     )
     guard = _guard(mean) if pairs >= MINIMUM_UNITS else ""
     if above and below:
@@ -90,18 +110,17 @@ def judge_internal_gap(
         claim=claim,
         statistic=_number("mean log ratio over layers", float(observed[1:].mean()), **kept),
         null=_number(
-            "the same under exchange, plus that of the latents",
+            "the same under exchange and in shuffled networks, plus that of the latents",
             float(observed[1:].mean()) - mean.value,
             **kept,
         ),
         effect=mean.value,
         interval=interval,
         thresholds=THRESHOLDS,
-        because=_because(mean, len(layers) - 1, (above, below), float(observed[0])),
+        because=_because(mean, plain, (above, below), len(layers) - 1, len(twins)),
         units=pairs,
         unit="pairs",
         guard=guard,
-        p=mean.p_value,
     )
 
 
@@ -112,7 +131,7 @@ def _guard(mean: MeanGap) -> str:
         return ""
     return (
         f"only a mean log ratio of {mean.detectable:.2g} would have been detected, more than "
-        f"{DETECTABLE:g}: take more pairs (32 with a band of 8 are usually enough)"
+        f"{DETECTABLE:g}: take more pairs (32 with a band of 8 are usually enough) or more twins"
     )
 
 
@@ -128,14 +147,17 @@ def _number(name: str, value: float, *, n: int, seed: int) -> Measurement:
     )
 
 
-def _because(mean: MeanGap, layers: int, sides: tuple[int, int], latents: float) -> str:
+def _because(mean: MeanGap, plain: MeanGap, sides: tuple[int, int], layers: int, twins: int) -> str:
     """The numbers as a sentence."""
     low, high = mean.interval
     direction = "more" if mean.value > 0 else "less"
     return (
         f"over {layers} layers weak modes keep {np.exp(abs(mean.value)) - 1:.0%} {direction} of "
-        f"their energy than strong ones, beyond their null and beyond the latents (mean log ratio "
-        f"{mean.value:+.3f} [{low:+.3f}, {high:+.3f}], p = {mean.p_value:.3g}; the latents alone: "
-        f"{latents:+.3f}); tested together, {sides[0]} layers lie above their null and {sides[1]} "
-        f"below; this run could have seen a mean log ratio of {mean.detectable:.2g}"
+        f"their energy than strong ones, beyond exchange, beyond the latents and beyond {twins} "
+        f"networks with the same weights in random order (mean log ratio {mean.value:+.3f} "
+        f"[{low:+.3f}, {high:+.3f}]; the model alone {plain.value:+.3f} "
+        f"[{plain.interval[0]:+.3f}, {plain.interval[1]:+.3f}], p = {plain.p_value:.3g} by "
+        f"exchange; the networks {plain.value - mean.value:+.3f}); tested together, {sides[0]} "
+        f"layers lie above their exchange null and {sides[1]} below; this run could have seen a "
+        f"mean log ratio of {mean.detectable:.2g}"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection
 from contextlib import closing
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -61,7 +62,15 @@ class ModeReading:
         name = f"differences-{self._config.labels[0]}-g{g:g}-{listed}"
         return self._shards.arrays(name, lambda: self._walked(g, kept, asked), {"g": g})
 
-    def _walked(self, g: float, kept: Collection[int], asked: Collection[int]) -> Arrays:
+    def read_at(self, step: int, name: str) -> Arrays:
+        """Gram matrices of untied replicas at one step; the walk ends there."""
+        make = partial(self._walked, 0.0, (step,), (step,), step + 1)
+        shard = f"differences-{self._config.labels[0]}-{name}-{step}"
+        return self._shards.arrays(shard, make, {"g": 0.0})
+
+    def _walked(
+        self, g: float, kept: Collection[int], asked: Collection[int], last: int | None = None
+    ) -> Arrays:
         config = self._config
         sampler, noise = pair_sampler(self._denoiser, config, config.labels[0], eta=0.0)
         start = noise.initial(config.mode_sigma)
@@ -77,7 +86,7 @@ class ModeReading:
                 listener.begin(step)
 
             latents, x = [], start
-            with closing(sampler.walk(start, noise, g=g, before=before)) as walk:
+            with closing(sampler.walk(start, noise, last=last, g=g, before=before)) as walk:
                 for done, reached in walk:
                     if done - 1 in asked:
                         latents.append(stacked_gram(_apart(start), _apart(x)).cpu().numpy())
