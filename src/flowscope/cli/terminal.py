@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flowscope.lab.config import Config
     from flowscope.lab.display.compare import Comparison
     from flowscope.lab.display.listing import RunSummary
-    from flowscope.models.doctor import Examination
+    from flowscope.models.examination import Examination
 
 __all__ = [
     "open_in_browser",

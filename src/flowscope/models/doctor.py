@@ -5,7 +5,7 @@ about it is what was seen then.
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
-from flowscope.lab.cards import card, fact_table, text_card
 from flowscope.lab.running.modes import evaluation
 from flowscope.models.batches import listed_inputs, refuse_failing
 from flowscope.models.config import DoctorConfig
+from flowscope.models.examination import Examination, Obstacle
 from flowscope.models.inputs import sample_inputs
-from flowscope.models.loading import Kind, Loaded, load
+from flowscope.models.loading import Loaded, load
 from flowscope.models.reading.repeats import Spread, answer_spread
 from flowscope.models.reading.tokens import PLAIN
 from flowscope.models.reading.words import fed_words
@@ -28,151 +28,9 @@ from flowscope.tap import Anatomy, AttentionCall, Block, BlockPass, Chain, Tail,
 from flowscope.tap.probing import refuse_meta
 from flowscope.tap.state import State
 
-__all__ = ["Examination", "Obstacle", "doctor", "examined"]
+__all__ = ["doctor", "examined"]
 
 _SPOKEN = ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Obstacle:
-    """Something that cannot be measured, and the reason."""
-
-    what: str
-    because: str
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Examination:
-    """What the doctor found.
-
-    Attributes
-    ----------
-    model, kind
-        Where the model came from and what it does.
-    blocks
-        Length of the depth (0: there is none).
-    attention_calls
-        Attention calls of one forward pass.
-    writes
-        Kinds of the additions that most blocks of the depth make to their main stream.
-    tail
-        What follows the last block, or why it cannot be replayed.
-    can, cannot
-        What can be measured, in words; what cannot, each with its reason.
-    chains
-        Every chain that was found, in call order.
-    seam
-        How attention is read: ``"sdpa"`` in place, ``"interface"`` by switching the backend, or why
-        not at all.
-    reading_error
-        Largest change of the output when it is only read; 0.0 is bitwise equal.
-    refused
-        Whether the model cannot be read at all.
-    fed
-        What texts become before the model sees them, in words; empty without a tokenizer.
-    mode
-        What was in training mode and was examined in evaluation mode; empty where nothing was.
-    unwrapped
-        Wrappers that were taken off the model.
-    """
-
-    model: str
-    kind: Kind
-    blocks: int
-    attention_calls: int
-    writes: tuple[WriteKind, ...]
-    tail: Tail | Unavailable
-    can: tuple[str, ...]
-    cannot: tuple[Obstacle, ...]
-    chains: tuple[Chain, ...]
-    seam: str | Unavailable
-    reading_error: float | Unavailable
-    refused: bool
-    fed: str = ""
-    mode: str = ""
-    unwrapped: tuple[str, ...] = ()
-
-    @property
-    def remarks(self) -> list[tuple[str, str]]:
-        """What is said of the model beside what can be measured: what it is fed, its state."""
-        remarks = {"fed": self.fed, "mode": self.mode, "unwrapped": ", ".join(self.unwrapped)}
-        return [(name, words) for name, words in remarks.items() if words]
-
-    @property
-    def tail_words(self) -> str:
-        """The tail in one line: its operations and what they lead to."""
-        if isinstance(self.tail, Unavailable):
-            return "cannot be replayed"
-        steps = ", ".join(name.strip("_") for name in self.tail.operations) or "nothing"
-        return f"{steps} → {self.tail.target} ({self.tail.width} wide)"
-
-    def __repr__(self) -> str:
-        state = "refused" if self.refused else "readable"
-        return text_card(f"doctor · {self.kind}", f"{self.model} ({state})", self._facts)
-
-    __str__ = __repr__
-
-    def _repr_html_(self) -> str:
-        """Return the card that a notebook shows: what can be measured, and what cannot."""
-        state = ("refused", "fails") if self.refused else ("readable", "holds")
-        return card(f"doctor · {self.kind}", self.model, [state], fact_table(self._facts))
-
-    @property
-    def _facts(self) -> list[tuple[str, str]]:
-        """Names and values of the card."""
-        depth = f"{self.blocks} blocks, {self.attention_calls} attention calls"
-        can = [("can" if k == 0 else "", line) for k, line in enumerate(self.can)]
-        cannot = [
-            ("cannot" if k == 0 else "", f"{obstacle.what}: {obstacle.because}")
-            for k, obstacle in enumerate(self.cannot)
-        ]
-        facts = (
-            []
-            if self.refused
-            else [
-                ("depth", depth),
-                ("writes", " + ".join(self.writes) or "none can be separated"),
-                ("tail", self.tail_words),
-                *self.remarks,
-            ]
-        )
-        return facts + can + cannot
-
-    def to_json(self) -> dict[str, Any]:
-        """A document of plain values; what is missing is null, its reason is under ``cannot``."""
-        tail = self.tail
-        return {
-            "model": self.model,
-            "kind": self.kind,
-            "blocks": self.blocks,
-            "attention_calls": self.attention_calls,
-            "writes": list(self.writes),
-            "tail": None
-            if isinstance(tail, Unavailable)
-            else {
-                "target": tail.target,
-                "operations": list(tail.operations),
-                "positionwise": tail.positionwise,
-                "width": tail.width,
-                "error": tail.error,
-            },
-            "can": list(self.can),
-            "cannot": [{"what": o.what, "because": o.because} for o in self.cannot],
-            "refused": self.refused,
-            "fed": self.fed,
-            "mode": self.mode,
-            "unwrapped": list(self.unwrapped),
-            "seam": self.seam if isinstance(self.seam, str) else None,
-            "reading_error": self.reading_error if isinstance(self.reading_error, float) else None,
-            "chains": [
-                {
-                    "name": chain.name,
-                    "streams": list(chain.streams),
-                    "blocks": [block.path for block in chain.blocks],
-                }
-                for chain in self.chains
-            ],
-        }
 
 
 def doctor(
