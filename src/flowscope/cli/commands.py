@@ -6,10 +6,9 @@ one JSON document is on standard output and nothing else; progress and warnings 
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,8 +16,8 @@ from rich.markup import escape
 
 from flowscope import __version__
 from flowscope.cli.completion import complete_run, complete_study, study_names
-from flowscope.cli.console import Terminal
-from flowscope.cli.errors import ABSTAINED, DEBUG, DONE, ERROR, error_sentences
+from flowscope.cli.errors import ABSTAINED, DEBUG, DONE, ERROR
+from flowscope.cli.outcome import Outcome, ended
 from flowscope.cli.parameters import (
     ConfigFile,
     Json,
@@ -32,11 +31,9 @@ from flowscope.cli.parameters import (
     with_parameters,
 )
 from flowscope.cli.terminal import (
-    open_in_browser,
     print_claims,
     print_comparison,
     print_examination,
-    print_json,
     print_runs,
     starting,
 )
@@ -64,32 +61,9 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
-    """What a command ends with: its document, how a terminal shows it, its exit code, a page."""
-
-    document: Mapping[str, Any]
-    show: Callable[[Console], None]
-    code: int = DONE
-    page: Path | None = None
-
-
 def main() -> None:
     """Entry point of the ``flowscope`` command."""
     app()
-
-
-def _ended(as_json: bool, command: Callable[[], _Outcome], *, open_page: bool = False) -> NoReturn:
-    """Run a command, print its document or its view, open its page, and exit with its code."""
-    with error_sentences(as_json):
-        outcome = command()
-    if as_json:
-        print_json(outcome.document)
-    else:
-        outcome.show(Terminal())
-    if open_page and outcome.page is not None:
-        open_in_browser(outcome.page)
-    raise typer.Exit(outcome.code)
 
 
 def _version(wanted: bool) -> None:
@@ -125,24 +99,24 @@ def _doctor(
     settings_: bool = False,
     **values: Any,
 ) -> None:
-    def command() -> _Outcome:
+    def command() -> Outcome:
         return _examined(resolved_settings(DoctorConfig, values, overrides_, file_))
 
-    _ended(json_, command)
+    ended(json_, command)
 
 
-def _examined(settings: DoctorConfig) -> _Outcome:
+def _examined(settings: DoctorConfig) -> Outcome:
     with starting():
         from flowscope.models.doctor import examined
     examination = examined(settings)
-    return _Outcome(
+    return Outcome(
         document=examination.to_json(),
         show=lambda console: print_examination(examination, console),
         code=ERROR if examination.refused else DONE,
     )
 
 
-def _measured(instrument: "Instrument", settings: "Config", only: str | None) -> _Outcome:
+def _measured(instrument: "Instrument", settings: "Config", only: str | None) -> Outcome:
     selected(instrument.stages, only_names(only))  # an unknown name is refused before torch loads
     with starting():
         from flowscope.lab import engine
@@ -153,7 +127,7 @@ def _measured(instrument: "Instrument", settings: "Config", only: str | None) ->
     )
     document = result.to_json()
     show = instrument.resolve(instrument.headline)
-    return _Outcome(
+    return Outcome(
         document=document,
         show=lambda console: _shown(document, show, console),
         code=ABSTAINED if result.abstained else DONE,
@@ -196,11 +170,11 @@ def _add_instrument(instrument: "Instrument") -> None:
         settings_: bool = False,
         **values: Any,
     ) -> None:
-        def command() -> _Outcome:
+        def command() -> Outcome:
             settings = resolved_settings(config, values, overrides_, file_)
             return _measured(instrument, settings, only_)
 
-        _ended(json_, command, open_page=open_)
+        ended(json_, command, open_page=open_)
 
     _add_command(instrument.name, config, run, _EXIT_CODES, only_parameter(instrument))
 
@@ -290,7 +264,7 @@ def reproduce(
     }
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
-    def command() -> _Outcome:
+    def command() -> Outcome:
         with starting():
             from flowscope.lab import study as studies
         result: Reproduction = _reported(
@@ -299,13 +273,13 @@ def reproduce(
             )
         )
         document = result.to_json()
-        return _Outcome(
+        return Outcome(
             document=document,
             show=lambda console: print_claims(document, console),
             page=Path(document["report"]),
         )
 
-    _ended(as_json, command, open_page=open_page)
+    ended(as_json, command, open_page=open_page)
 
 
 @_added
@@ -325,20 +299,20 @@ def report(
     verdicts of an audit are made while it measures and stay as they are.
     """
 
-    def command() -> _Outcome:
+    def command() -> Outcome:
         from flowscope.lab.result import open_run
 
         result = open_run(run)
         if judge:
             result.judge()
         page = result.report(png=png)
-        return _Outcome(
+        return Outcome(
             document={"report": str(page)},
             show=lambda console: console.print(f"report: {escape(str(page))}", soft_wrap=True),
             page=page,
         )
 
-    _ended(False, command, open_page=open_page)
+    ended(False, command, open_page=open_page)
 
 
 @_added
@@ -356,16 +330,16 @@ def compare(
     needs 8 prompts for that.
     """
 
-    def command() -> _Outcome:
+    def command() -> Outcome:
         from flowscope.lab.display.compare import compare as compared
 
         comparison = compared(first, second)
-        return _Outcome(
+        return Outcome(
             document=comparison.to_json(),
             show=lambda console: print_comparison(comparison, console),
         )
 
-    _ended(as_json, command)
+    ended(as_json, command)
 
 
 @_added
@@ -379,23 +353,23 @@ def runs(
     changed since it was written.
     """
 
-    def command() -> _Outcome:
+    def command() -> Outcome:
         from flowscope.lab.display.listing import runs_below
 
         summaries = runs_below(folder)
-        return _Outcome(
+        return Outcome(
             document={"runs": [summary.to_json() for summary in summaries]},
             show=lambda console: print_runs(summaries, folder, console),
         )
 
-    _ended(as_json, command)
+    ended(as_json, command)
 
 
 @_added
 def models() -> None:
     """List the models that ship with flowscope."""
 
-    def command() -> _Outcome:
+    def command() -> Outcome:
         from flowscope.nets import bundled_models
 
         bundled = bundled_models()
@@ -403,9 +377,9 @@ def models() -> None:
             f"{model.name}: {model.layers} layers, {model.parameters:,} parameters, {model.quality}"
             for model in bundled
         ]
-        return _Outcome(
+        return Outcome(
             document={"models": [model.name for model in bundled]},
             show=lambda console: print("\n".join(lines)),
         )
 
-    _ended(False, command)
+    ended(False, command)

@@ -1,3 +1,3 @@
 """Models on disk and on the hub: where they are, and how their weights are read."""
 
-__all__: list[str] = []
+__all__ = ()
