@@ -111,7 +111,7 @@ def _inner(root: nn.Module) -> nn.Module:
     """The module in a wrapper, whose own mode says nothing: one part and no weights."""
     while len(root._modules) == 1 and not root._parameters:
         (part,) = root._modules.values()
-        if part is None:
+        if part is None or type(part).__name__ in ("ModuleList", "ModuleDict"):  # not called
             break
         root = part
     return root
