@@ -23,7 +23,10 @@ from flowscope.cli.parameters import (
     Json,
     Open,
     Overrides,
+    Revision,
     RunFolder,
+    TokenizerName,
+    Trust,
     command_help,
     only_parameter,
     resolved_settings,
@@ -251,21 +254,9 @@ def reproduce(
     device: Annotated[
         str | None, typer.Option(help="Device of the model, e.g. cuda:0 (default: the CPU).")
     ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="Branch, tag or commit of a hub id (default: the main branch)."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Folder or hub id of a tokenizer (default: that of the model)."),
-    ] = None,
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code",
-            help="Whether Python code that comes with the weights may run (default: no).",
-        ),
-    ] = False,
+    revision: Revision = None,
+    tokenizer: TokenizerName = None,
+    trust_remote_code: Trust = False,
     overrides: Overrides = None,
     config: ConfigFile = None,
     open_page: Open = False,
