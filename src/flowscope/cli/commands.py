@@ -268,16 +268,9 @@ def reproduce(
     --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind
     it, and report.html.
     """
-    given = {
-        "text": text,
-        "prompts": prompts,
-        "tokens": tokens,
-        "out": out,
-        "device": device,
-        "revision": revision,
-        "tokenizer": tokenizer,
-        "trust_remote_code": trust_remote_code or None,
-    }
+    given = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
+    given |= {"revision": revision, "tokenizer": tokenizer}
+    given |= {"trust_remote_code": "true" if trust_remote_code else None}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
     def command() -> _Outcome:
