@@ -23,7 +23,10 @@ from flowscope.cli.parameters import (
     Json,
     Open,
     Overrides,
+    Revision,
     RunFolder,
+    TokenizerName,
+    Trust,
     command_help,
     only_parameter,
     resolved_settings,
@@ -226,21 +229,9 @@ def reproduce(
     device: Annotated[
         str | None, typer.Option(help="Device of the model, e.g. cuda:0 (default: the CPU).")
     ] = None,
-    revision: Annotated[
-        str | None,
-        typer.Option(help="Branch, tag or commit of a hub id (default: the main branch)."),
-    ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Folder or hub id of a tokenizer (default: that of the model)."),
-    ] = None,
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code",
-            help="Whether Python code that comes with the weights may run (default: no).",
-        ),
-    ] = False,
+    revision: Revision = None,
+    tokenizer: TokenizerName = None,
+    trust_remote_code: Trust = False,
     overrides: Overrides = None,
     config: ConfigFile = None,
     open_page: Open = False,
@@ -252,16 +243,9 @@ def reproduce(
     --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind
     it, and report.html.
     """
-    given = {
-        "text": text,
-        "prompts": prompts,
-        "tokens": tokens,
-        "out": out,
-        "device": device,
-        "revision": revision,
-        "tokenizer": tokenizer,
-        "trust_remote_code": trust_remote_code or None,
-    }
+    given = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
+    given |= {"revision": revision, "tokenizer": tokenizer}
+    given |= {"trust_remote_code": "true" if trust_remote_code else None}
     reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
 
     def command() -> Outcome:

@@ -28,7 +28,10 @@ __all__ = [
     "Json",
     "Open",
     "Overrides",
+    "Revision",
     "RunFolder",
+    "TokenizerName",
+    "Trust",
     "command_help",
     "only_parameter",
     "resolved_settings",
@@ -52,6 +55,19 @@ ConfigFile = Annotated[
 ]
 Open = Annotated[
     bool, typer.Option("--open", help="Open report.html in the browser (default: no).")
+]
+Revision = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of a hub id (default: the main branch).")
+]
+TokenizerName = Annotated[
+    str | None, typer.Option(help="Folder or hub id of a tokenizer (default: that of the model).")
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Whether Python code that comes with the weights may run (default: no).",
+    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.", autocompletion=complete_run)]
 
