@@ -114,7 +114,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "lab/test_run_folders.py"),
     # report
     _m("report/numerals.py", "sign of infinity", '"∞" if value > 0 else', '"∞" if value < 0 else',
-       "report/test_figures.py"),
+       "report/test_numerals.py"),
     _m("report/escaping.py", "shortened by one too few", "shown[: most - 1]", "shown[:most]",
        "report/test_escaping.py"),
     _m("report/drawing/colours.py", "luminance without its curve", "c / 12.92 if c <= 0.04045", "c if c <= 9",

@@ -206,3 +206,10 @@ def test_every_character_that_a_tokenizer_can_emit_comes_back_exactly(run, chara
     cells = [cell for c in characters for cell in (c, f"a{c}", f"{c}b")]
     run.write_table("t", pd.DataFrame({"token": cells}))
     assert run.read_table("t")["token"].tolist() == cells
+
+
+def test_the_word_for_missing_text_is_none_of_the_cells(run):
+    cells = ["", "NA", "NA_", None, "x"]
+    run.write_table("t", pd.DataFrame({"x": pd.Series(cells, dtype=object)}))
+    back = run.read_table("t")["x"]
+    assert [None if pd.isna(cell) else cell for cell in back] == cells
