@@ -8,6 +8,7 @@ reversible walk); the bundled model and any that is named, trained and untrained
     python -m benchmarks.heads_panel --seeds 20
     python -m benchmarks.heads_panel --only real --model NAME=FOLDER --text NAME=STORIES.txt.gz
     python -m benchmarks.heads_panel --calibrate 1000
+    python -m benchmarks.heads_panel --joint 1000
 
 Every run is stored at once in ``benchmarks/results/heads_panel.json``, and runs that are stored are
 not repeated. ``--calibrate`` counts wrong decisions of both judges on arrays without an effect.
@@ -189,6 +190,28 @@ def levels(repeats: int) -> dict[str, dict[str, float]]:
     return table
 
 
+def joint_levels(repeats: int) -> dict[str, dict[str, float]]:
+    """Share of runs in which the joint interval of *any* head excludes 0, without an effect.
+
+    These are the intervals that labels of heads rest on.
+    """
+    table: dict[str, dict[str, float]] = {}
+    for law in ("Gauss", "t3", "lognormal"):
+        for prompts in (8, 16):
+            rng = np.random.default_rng([3, prompts])
+            wrong = {"permuted": 0, "as_sharp": 0}
+            for _ in range(repeats):
+                heads = head_table(synthetic(law, prompts, 24, 0.0, rng))
+                for name in wrong:
+                    low, high = (heads[f"log_ratio_{name}_joint_{end}"] for end in ("low", "high"))
+                    wrong[name] += bool(((low > 0) | (high < 0)).any())
+            for name, number in wrong.items():
+                words = {"permuted": "permuted keys", "as_sharp": "twins as sharp"}[name]
+                row = table.setdefault(f"{law}, any of 24 heads against {words}", {})
+                row[str(prompts)] = number / repeats
+    return table
+
+
 def _excludes_zero(name: str, arrays: dict[str, NDArray[np.float64]]) -> bool:
     options: dict[str, Any] = {"level": 0.05, "chain": "unmasked", "seed": 0}
     if name == "M2":
@@ -300,11 +323,10 @@ def write_pages() -> None:
     page.write_text(text, encoding="utf-8")
     if "levels" in runs:
         page = THEORY / "calibration.md"
-        text = written(
-            page.read_text(encoding="utf-8"),
-            "heads",
-            table_text(runs["levels"]["rates"], "prompts"),
-        )
+        text = page.read_text(encoding="utf-8")
+        text = written(text, "heads", table_text(runs["levels"]["rates"], "prompts"))
+        if "joint" in runs:
+            text = written(text, "joint heads", table_text(runs["joint"]["rates"], "prompts"))
         page.write_text(text, encoding="utf-8")
 
 
@@ -316,10 +338,11 @@ def main() -> None:
     parser.add_argument("--text", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--planted", type=int, default=0, help="seeds of the planted head")
     parser.add_argument("--calibrate", type=int, default=0, help="repeats of every cell")
+    parser.add_argument("--joint", type=int, default=0, help="repeats of the joint intervals")
     parser.add_argument("--page", action="store_true", help="write the tables of the pages only")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    alone = options.page or options.calibrate or options.planted
+    alone = options.page or options.calibrate or options.planted or options.joint
     for job in () if alone else jobs(options):
         if RUNS.has(job.part, job.subject, job.seed):
             continue
@@ -334,6 +357,8 @@ def main() -> None:
         rates = levels(options.calibrate)
         RUNS.put(levels={"repeats": options.calibrate, "rates": rates})
         print(json.dumps(rates, indent=1))
+    if options.joint:
+        RUNS.put(joint={"repeats": options.joint, "rates": joint_levels(options.joint)})
     write_pages()
 
 

@@ -90,7 +90,7 @@ def drawn_network(
     return gap_arrays(reading, 0, SyncConfig(pairs=pairs, band=min(BAND, pairs // 4), draws=draws))
 
 
-def differences(kind: str, seed: int, layers: int = 6, draws: int = 199) -> Verdict:
+def differences(kind: str, seed: int, layers: int = 2, draws: int = 199) -> Verdict:
     """R2 on drawn differences of a model and of its shuffled twins."""
     rng = np.random.default_rng([seed, 99])
     pairs = 8 if "8 pairs" in kind else PAIRS
