@@ -248,3 +248,18 @@ def test_options_of_the_command_change_what_is_fed(tmp_path):
     assert [fact["tokens"] for fact in fed.values()] == [90, 86]
     shown = command("doctor", tmp_path / "model")
     assert "each window is <s> text" in " ".join(shown.output.split())
+
+
+def test_a_classifier_of_texts_pools_its_tokens_and_is_read_in_its_states(tmp_path):
+    from transformers import BertConfig, BertForSequenceClassification
+
+    tokenizer = bracketed()
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(tokenizer), intermediate_size=16, num_labels=3, **sizes)
+    model = BertForSequenceClassification(config).eval()
+    texts = [f"{word} " * 6 + text for word in ("one", "two") for text in TEXTS[:2]]
+    found = fs.audit(model, texts, tokenizer=tokenizer, out=tmp_path / "run", progress=False)
+    reasons = {verdict.name: verdict.because for verdict in found.verdicts}
+    for name in ("P0", "P1", "P2", "P4", "P4r"):
+        assert "pools the tokens" in reasons[name]
+    assert "pools" not in reasons["P3"]

@@ -76,10 +76,10 @@ class DepthReading(TapProbe):
         self._heads = AttentionEntropyProbe(len(chain))
         self._curvature = CurvatureProbe(len(chain), pairs=sampling.pairs, null=sampling.null)
         self._depth: DepthProbe | HiddenProbe
+        self._pooled = isinstance(tail, Tail) and not tail.positionwise
         if isinstance(tail, Tail) and tail.target == "logits":
-            pooled = not tail.positionwise
-            readout = pooled_readout(tail) if pooled else positions_readout(tail)
-            self._depth = DepthProbe(readout, width=tail.width, pooled=pooled)
+            readout = pooled_readout(tail) if self._pooled else positions_readout(tail)
+            self._depth = DepthProbe(readout, width=tail.width, pooled=self._pooled)
             return
         self._depth = HiddenProbe()
         self._because = (
@@ -89,7 +89,10 @@ class DepthReading(TapProbe):
         )
 
     def begin(self, batch: InputBatch) -> None:
-        """Start a batch."""
+        """Start a batch; a model that pools the tokens of a text has no output at a token."""
+        if self._pooled and batch.named.shape[1] > 1 and isinstance(self._depth, DepthProbe):
+            self._depth = HiddenProbe()
+            self._because = "the model pools the tokens of a text before its output"
         self._depth.begin(Rows.of_mask(batch.prompts, batch.named))
         self._heads.begin(batch.prompts, batch.mask)
         self._curvature.begin(batch.prompts, batch.mask)
