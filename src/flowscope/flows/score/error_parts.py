@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from flowscope.errors import InvalidInputError
 from flowscope.flows.score.samples import as_groups, as_points, as_spd, check_shape
 from flowscope.simplex.probability import ArrayLike
 
@@ -180,6 +181,11 @@ def score_error(
     a = as_spd(diffusion, x.shape[1], "diffusion", x)
     split = gradient_part(x, (fit - truth) @ a, diffusion=a, groups=groups, generator=generator)
     size = float((truth @ a * truth).sum(-1).mean())
+    if not (math.isfinite(size) and math.isfinite(split.total)):
+        raise InvalidInputError(
+            f"the squares of the scores must stay in the range of {x.dtype}; found a mean of "
+            f"{size:.3g} and an error of {split.total:.3g}. Pass float64, or leave out such points."
+        )
     return ScoreError(
         total=split.total,
         gradient=split.gradient,

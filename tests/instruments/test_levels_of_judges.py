@@ -1,0 +1,42 @@
+"""Edges of rules of `image` and `sync` that mutants have crossed unseen."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.instruments.image.test_image_rules import order
+
+from flowscope.instruments.image.rotation import judge as rotation
+from flowscope.instruments.sync.internal_gap import judge as internal_gap
+from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
+from flowscope.lab import Claim
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.4, -0.9), (-1.1, -0.6)])
+def test_an_interval_that_leaves_the_range_on_one_side_decides_nothing(low, high):
+    steep = order(("ode", -1.0, -1.1, -0.9), ("sde", (low + high) / 2, low, high))
+    assert steep.outcome == "abstains"
+
+
+def test_layers_whose_p_value_is_above_the_level_do_not_contradict_each_other():
+    """One layer above its null and one below, at p = .2: the mean over layers is still judged."""
+    draws = np.random.default_rng(0).normal(scale=0.01, size=(3, 199))
+    arrays = {
+        "layer": np.arange(3),
+        "observed": np.array([0.0, 0.5, 0.5]),
+        "draws": draws,
+        "left_out": np.zeros((3, 24)),
+    }
+    table = pd.DataFrame(
+        {"layer": [0, 1, 2], "log_gap": [0.0, 0.5, -0.5], "null_low": -0.1, "null_high": 0.1,
+         "p_all": [1.0, 0.2, 0.2], "status": "ok", "because": ""}
+    )  # fmt: skip
+    claim = Claim(name="R2", title="Gap", says="modes differ", asks="do modes differ?")
+    verdict = judge_internal_gap(arrays, table, claim=claim, seed=0)
+    assert verdict.outcome == "holds"
+    table["p_all"] = [1.0, 0.01, 0.01]
+    assert judge_internal_gap(arrays, table, claim=claim, seed=0).outcome == "abstains"
+
+
+def test_levels_are_those_that_the_pages_promise():
+    assert f"p ≤ {rotation.LEVEL:.2f}".replace("0.", ".") in rotation.__doc__
+    assert internal_gap._LEVEL == 0.05
