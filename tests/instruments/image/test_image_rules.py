@@ -274,7 +274,8 @@ def stored(share, *, control=0.002, margin=0.01, null=0.003, blocks=0.01):
     rng, size = np.random.default_rng(0), 2
     table = pd.DataFrame(
         {"step": [1, 2], "log_snr": 1.0, "normalised": share, "gradient_control": control,
-         "planted_control": control + 0.05, "planted_share": 0.05, "images": 200, "rank": 2, "degree": 2,
+         "planted_control": control + 0.05, "planted_share": 0.05, "images": 200, "rank": 2,
+         "degree": 2,
          "beyond": 0.3, "represented": 0.5, "gradient_error_high": 0.02, "status": "ok",
          "because": ""}
     )  # fmt: skip
