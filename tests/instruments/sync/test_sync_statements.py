@@ -120,6 +120,9 @@ def layer_arrays(free):
         "layer": rows["layer"].to_numpy(), "observed": rows["log_gap"].to_numpy(),
         "draws": 0.02 * rng.standard_normal((size, 199)),
         "left_out": 0.001 * rng.standard_normal((size, 16)),
+        "twin_observed": 0.005 * rng.standard_normal((3, size)),
+        "twin_draws": 0.02 * rng.standard_normal((3, size, 199)),
+        "twin_left_out": 0.001 * rng.standard_normal((3, size, 16)),
     }  # fmt: skip
 
 

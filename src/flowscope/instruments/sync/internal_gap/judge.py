@@ -117,7 +117,7 @@ def judge_internal_gap(
         effect=mean.value,
         interval=interval,
         thresholds=THRESHOLDS,
-        because=_because(mean, plain, (above, below), len(layers) - 1, len(twins)),
+        because=_because(mean, plain, (above, below), observed, len(twins)),
         units=pairs,
         unit="pairs",
         guard=guard,
@@ -147,17 +147,23 @@ def _number(name: str, value: float, *, n: int, seed: int) -> Measurement:
     )
 
 
-def _because(mean: MeanGap, plain: MeanGap, sides: tuple[int, int], layers: int, twins: int) -> str:
+def _because(
+    mean: MeanGap,
+    plain: MeanGap,
+    sides: tuple[int, int],
+    observed: NDArray[np.float64],
+    twins: int,
+) -> str:
     """The numbers as a sentence."""
     low, high = mean.interval
-    direction = "more" if mean.value > 0 else "less"
+    first, last = plain.interval
+    share = f"{np.exp(abs(mean.value)) - 1:.0%} {'more' if mean.value > 0 else 'less'}"
     return (
-        f"over {layers} layers weak modes keep {np.exp(abs(mean.value)) - 1:.0%} {direction} of "
-        f"their energy than strong ones, beyond exchange, beyond the latents and beyond {twins} "
-        f"networks with the same weights in random order (mean log ratio {mean.value:+.3f} "
-        f"[{low:+.3f}, {high:+.3f}]; the model alone {plain.value:+.3f} "
-        f"[{plain.interval[0]:+.3f}, {plain.interval[1]:+.3f}], p = {plain.p_value:.3g} by "
-        f"exchange; the networks {plain.value - mean.value:+.3f}); tested together, {sides[0]} "
-        f"layers lie above their exchange null and {sides[1]} below; this run could have seen a "
-        f"mean log ratio of {mean.detectable:.2g}"
+        f"over {len(observed) - 1} layers weak modes keep {share} of their energy than strong "
+        f"ones, beyond exchange, beyond the latents and beyond {twins} networks with the same "
+        f"weights in random order (mean log ratio {mean.value:+.3f} [{low:+.3f}, {high:+.3f}]; the "
+        f"model alone {plain.value:+.3f} [{first:+.3f}, {last:+.3f}], p = {plain.p_value:.3g} by "
+        f"exchange; the networks {plain.value - mean.value:+.3f}; the latents alone: "
+        f"{observed[0]:+.3f}); tested together, {sides[0]} layers lie above their exchange null "
+        f"and {sides[1]} below; this run could have seen a mean log ratio of {mean.detectable:.2g}"
     )

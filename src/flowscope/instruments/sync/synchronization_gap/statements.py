@@ -253,8 +253,8 @@ class _Reading:
             says="at g = 0 trailing modes keep more energy than leading ones",
             measured=verdict.because, agrees=agreement_of(verdict.decision),
             by_chance=chance_of(),
-            rule=f"verdict {GAP.name}: mean over layers beyond the exchange null and the latents, "
-            "with the source's sign",
+            rule=f"verdict {GAP.name}: mean over layers beyond the exchange null, the latents and "
+            "shuffled weights, with the source's sign",
         )  # fmt: skip
 
     def depth(self) -> Statement:
