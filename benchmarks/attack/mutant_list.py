@@ -122,7 +122,7 @@ MUTANTS: tuple[Mutant, ...] = (
     # instruments
     _m("instruments/audit/variation/judge.py", "gate at < for ≤",
        'return "holds" if self.relative_variation <= self.threshold',
-       'return "holds" if self.relative_variation < self.threshold', "instruments/audit/test_variation_rule.py"),
+       'return "holds" if self.relative_variation < self.threshold', "instruments/test_levels_of_judges.py"),
     _m("instruments/audit/rotation/judge.py", "layers counted at p < .5", "LEVEL = 0.05\n", "LEVEL = 0.5\n",
        "instruments/audit/test_rotation.py"),
     _m("instruments/audit/adequacy/judge.py", "copies of prompts forgiven",
