@@ -1,14 +1,18 @@
-"""Edges of rules of `image` and `sync` that mutants have crossed unseen."""
+"""Edges of rules of judges that mutants have crossed unseen."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from tests.instruments.image.test_image_rules import order
 
+from flowscope.evidence.decisions import strength_of
+from flowscope.instruments.audit.variation.judge import SegmentEvidence
+from flowscope.instruments.heads.geometry.judge import ONE_WAY_THRESHOLDS
 from flowscope.instruments.image.rotation import judge as rotation
 from flowscope.instruments.sync.internal_gap import judge as internal_gap
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
 from flowscope.lab import Claim
+from flowscope.records import Unavailable
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1.4, -0.9), (-1.1, -0.6)])
@@ -40,3 +44,20 @@ def test_layers_whose_p_value_is_above_the_level_do_not_contradict_each_other():
 def test_levels_are_those_that_the_pages_promise():
     assert f"p ≤ {rotation.LEVEL:.2f}".replace("0.", ".") in rotation.__doc__
     assert internal_gap._LEVEL == 0.05
+
+
+def test_words_for_the_size_of_one_way_attention():
+    """A log ratio of .05 is weak, .15 (one look in seven more) clear, .4 (one in two) strong."""
+    words = [strength_of(size, ONE_WAY_THRESHOLDS) for size in (0.04, 0.06, 0.14, 0.16, 0.39, 0.4)]
+    assert words == ["negligible", "weak", "weak", "clear", "clear", "strong"]
+
+
+@pytest.mark.parametrize(("variation", "decision"), [(0.1, "holds"), (0.1 + 1e-9, "fails")])
+def test_a_segment_at_the_threshold_passes_the_gate(variation, decision):
+    none = Unavailable("not measured")
+    segment = SegmentEvidence(
+        first=1, last=4, kind="segment", relative_variation=variation, interval=none,
+        share_above=0.0, mass_residual=0.0, mass_bound=1e-9, threshold=0.1, random_weights=none,
+        linear_interpolation=none,
+    )  # fmt: skip
+    assert segment.decision == decision

@@ -208,3 +208,21 @@ def test_training_mode_and_half_precision_are_refused():
     half = {n: x.bfloat16() if x.is_floating_point() else x for n, x in batch.items()}
     with pytest.raises(InvalidInputError, match="bfloat16"):
         live_block(model.eval().bfloat16(), half, 1)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_a_module_that_is_called_by_several_layers_is_read_at_the_call_of_the_layer(layer):
+    """ALBERT: every layer is the same module with another state."""
+    model, batch = double(models.READABLE["albert"]())
+    live = live_block(model, batch, layer)
+    states = []
+    handle = model.get_submodule(live.path).register_forward_pre_hook(
+        lambda module, args, kwargs: states.append((args or list(kwargs.values()))[0]),
+        with_kwargs=True,
+    )
+    with torch.no_grad():
+        model(**batch)
+    handle.remove()
+    assert len(states) > layer
+    assert not torch.equal(states[0], states[1])
+    assert torch.equal(live.H0, states[layer])

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowscope.tap import AttentionCall, Site
+from flowscope.tap import AttentionCall, Site, Tap
 from flowscope.tap.kernels import REQUESTS, Request, interface_attention
 
 SITE = Site(chain="chain", index=0, path="path", call=0, stream="x")
@@ -143,3 +143,17 @@ def test_three_dimensional_calls_are_read_too():
 
 def test_sites_are_keys():
     assert {SITE: 1}[Site(chain="chain", index=0, path="path", call=0, stream="x")] == 1
+
+
+def test_calls_outside_every_block_are_numbered_in_their_order():
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            x = F.scaled_dot_product_attention(x, x, x)
+            return F.scaled_dot_product_attention(x, x, x)
+
+    model, sites = Twice().eval(), []
+    with Tap(model) as tap:
+        tap.on_attention(lambda call: sites.append((call.site.chain, call.site.index)))
+        for _ in range(2):
+            model(torch.randn(1, 1, 3, 4))
+    assert sites == 2 * [("outside", 0), ("outside", 1)]

@@ -163,7 +163,7 @@ def linear_weak_error(
         )
     try:
         ends = [_reverse_moments(k, (m, S, A, a), horizon, lam) for k in K]
-    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+    except RuntimeError as error:
         raise InvalidInputError(
             f"the marginal at the horizon {horizon:.3g} must be invertible; it is not in float64 "
             f"({error}). Take a shorter horizon, or a smaller linear part."
