@@ -273,8 +273,8 @@ def written(page: str, name: str, text: str) -> str:
     """The page with the part between its two marks replaced."""
     first, last = f"<!-- {name} -->\n", f"\n<!-- end of {name} -->"
     before, _, rest = page.partition(first)
-    _, _, after = rest.partition(last)
-    if not rest:
+    _, end, after = rest.partition(last)
+    if not rest or not end:
         raise SystemExit(f"{PAGE} has no place marked {first!r}.")
     return before + first + text + last + after
 
