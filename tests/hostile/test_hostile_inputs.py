@@ -118,7 +118,7 @@ def test_no_setting_may_ask_for_numbers_without_end():
             asked += 1
             with pytest.raises(InvalidInputError, match=r"at most .*time or memory without end"):
                 config.resolved({}, [assignment])
-    assert asked == 16
+    assert asked == 17
 
 
 def test_a_read_only_folder_gets_a_sentence(world, monkeypatch):
