@@ -163,8 +163,8 @@ def test_an_encoder_without_output_has_curvature_but_no_path(tokenizer, tmp_path
 
 @pytest.mark.parametrize(
     ("setting", "words"),
-    [("temperatures=[0]", "greater than 0"), ("key_norms=[-1]", "greater than or equal"),
-     ("curvature_pairs=-1", "greater than or equal")],
+    [("temperatures=[0]", "must be above 0"), ("key_norms=[-1]", "must be at least"),
+     ("curvature_pairs=-1", "must be at least")],
 )  # fmt: skip
 def test_bad_settings_get_a_sentence(setting, words):
     with pytest.raises(fs.errors.InvalidInputError, match=words):
