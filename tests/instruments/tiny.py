@@ -30,7 +30,7 @@ SMALL = {
     "sync": [
         "--pairs", "8", "--steps", "6", "--couplings", ".2,1", "--labels", "0,2",
         "--set", "interventions=6", "--set", "resamples=20", "--set", "draws=39",
-        "--set", "kept=3",
+        "--set", "kept=3", "--set", "twins=2",
     ],
     "image": [
         "--images", "16", "--steps", "5", "--doubling", "2,4", "--lams", "0,.5,1", "--bins", "8",
