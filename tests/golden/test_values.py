@@ -11,7 +11,8 @@ import flowscope
 
 VALUES = Path(__file__).parent / "values"
 # All rules of verdicts have changed since d097631, so that tables alone are compared. Of the
-# mixture, shares of rotation and intervals of step-doubling differences are no longer stored.
+# mixture, shares of rotation, intervals of step-doubling differences and the chance of U-turns
+# (another definition) are no longer stored.
 
 
 @pytest.fixture(scope="module")

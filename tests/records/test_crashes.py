@@ -84,7 +84,9 @@ def writing(request, tmp_path, monkeypatch):
     """What is written, its reader, a run that holds version 1, and both versions as read."""
     # A Parquet file is written too, so that its steps are among those that fail; not by pyarrow,
     # whose threads a forked process does not have.
-    monkeypatch.setattr("flowscope.records.tables._parquet", lambda frame: repr(frame).encode())
+    monkeypatch.setattr(
+        "flowscope.records.tables._parquet", lambda frame, columns: repr(frame).encode()
+    )
     write, read = WRITES[request.param]
     seen = []
     for version in (1, 2):
