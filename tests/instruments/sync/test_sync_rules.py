@@ -227,6 +227,14 @@ def test_the_internal_gap_is_decided_by_the_mean_of_the_layers(values, outcome, 
     assert statistic - null == pytest.approx(found.effect)
 
 
+def test_a_log_ratio_is_told_as_a_share_of_the_energy():
+    """A log ratio of −log 2 is half of the energy, one of log 2 is twice as much."""
+    half, twice = (judged_layers([sign * math.log(2)] * 3, jitter=0.0, spread=1e-3)
+                   for sign in (-1, 1))  # fmt: skip
+    assert "weak modes keep 50% less" in half.because
+    assert "weak modes keep 100% more" in twice.because
+
+
 def test_what_the_latents_show_is_not_the_networks():
     assert judged_layers([0.5, 0.4, 0.6]).outcome == "holds"
     assert judged_layers([0.5, 0.4, 0.6], latents=0.5).outcome == "abstains"

@@ -152,8 +152,9 @@ def _modes(records: Records) -> Finding:
     side = "more" if effect > 0 else "less"
     return Finding(
         text="Without coupling, weak differences between two generations keep "
-        f"{math.exp(abs(effect)) - 1:.0%} {side} of their energy inside the network than strong "
-        f"ones: mean log ratio over layers {numeral(effect)} {bounds(low, high)}.",
+        f"{abs(math.expm1(effect)):.0%} {side} of their energy inside the network than strong "
+        "ones, compared with the same weights in random order: mean log ratio over layers "
+        f"{numeral(effect)} {bounds(low, high)}.",
         value=effect,
         interval=(low, high),
         table="internal_gap",

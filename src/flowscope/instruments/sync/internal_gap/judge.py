@@ -157,7 +157,7 @@ def _because(
     """The numbers as a sentence."""
     low, high = mean.interval
     first, last = plain.interval
-    share = f"{np.exp(abs(mean.value)) - 1:.0%} {'more' if mean.value > 0 else 'less'}"
+    share = f"{abs(np.expm1(mean.value)):.0%} {'more' if mean.value > 0 else 'less'}"
     return (
         f"over {len(observed) - 1} layers weak modes keep {share} of their energy than strong "
         f"ones, beyond exchange, beyond the latents and beyond {twins} networks with the same "
