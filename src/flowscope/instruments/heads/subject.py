@@ -78,16 +78,16 @@ def _material(loaded: Loaded, config: HeadsConfig, given: Mapping[str, Any]) -> 
     """What the heads are read on: texts, images or batches that were given, or the usual ones."""
     texts, inputs = given.get("texts"), given.get("inputs")
     if inputs is not None:
-        inputs = listed_inputs(inputs, loaded.model)
+        return material_of(loaded, config, texts, listed_inputs(inputs, loaded.model))
     if is_loader(texts):
         texts = loaded_items(texts)
     images = None if texts is None else pictures_of(texts, loaded)
     if images is None:
         if texts is not None:
             refuse_texts(loaded)
-        return material_of(loaded, config, texts, inputs)
+        return material_of(loaded, config, texts)
     if loaded.kind == "vision":
-        return material_of(loaded, config, images, inputs)
+        return material_of(loaded, config, images)
     name = image_argument(loaded.model)
     parts = [{name: part} for part in torch.split(images[: config.prompts], config.batch)]
     return material_of(loaded, config, None, listed_inputs(parts, loaded.model))
