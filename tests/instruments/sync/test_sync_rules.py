@@ -293,6 +293,13 @@ def test_a_planted_change_is_seen_or_the_run_says_that_it_could_not_have(planted
     assert outcome == "fails" or answers == ["holds"] * 2, "24 pairs do see a large gap"
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.4])
+def test_few_pairs_abstain_however_little_they_could_have_seen(spread):
+    found = judged_layers([0.02, -0.01, 0.0], pairs=6, spread=spread)
+    assert found.outcome == "abstains"
+    assert "at least 8 pairs are needed" in found.because
+
+
 def test_few_pairs_abstain():
     few = judged_layers([0.5, 0.4, 0.6], pairs=6)
     assert few.outcome == "abstains"

@@ -126,8 +126,7 @@ def judge_internal_gap(
 
 def _guard(mean: MeanGap) -> str:
     low, high = mean.interval
-    decided = (low > 0 or high < 0) and abs(mean.value) >= THRESHOLDS[0]
-    if decided or mean.detectable <= DETECTABLE:
+    if low > 0 or high < 0 or mean.detectable <= DETECTABLE:
         return ""
     return (
         f"only a mean log ratio of {mean.detectable:.2g} would have been detected, more than "
