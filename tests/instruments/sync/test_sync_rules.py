@@ -122,6 +122,42 @@ def test_an_order_without_transitions_is_uninformative():
     assert judged_order(third).outcome == "holds"
 
 
+def noise_at(arrays, curves):
+    """The same distances, of which some curves do not fall."""
+    rng = np.random.default_rng(0)
+    arrays["fine"][curves] = 1 + 0.05 * rng.standard_normal(arrays["fine"][curves].shape)
+    return arrays
+
+
+def test_half_of_the_couplings_without_a_transition_are_too_many():
+    four = {"coarse": (4.0,) * 4, "fine": (10.0,) * 4}
+    found = judged_order(noise_at(order_data(**four), slice(2)))
+    assert found.outcome == "uninformative"
+    assert "2 of 4 curves" in found.because
+    assert judged_order(noise_at(order_data(**four), slice(1))).outcome == "holds"
+
+
+def test_few_pairs_without_a_transition_abstain():
+    found = judged_order(order_data(amounts=0.0, pairs=6))
+    assert found.outcome == "abstains"
+
+
+def test_shared_noise_beside_couplings_is_not_in_the_mean():
+    arrays = order_data(coarse=(4.0, 4.0, 9.0))
+    arrays["control"] = np.array([False, False, True])
+    found = judged_order(arrays)
+    assert found.effect == pytest.approx(2, abs=0.2)
+
+
+def test_ranks_that_disagree_hide_small_differences():
+    """What could have been seen grows by the distance between the ranks."""
+    seen = []
+    for ranks in ((0.0,), (0.0, 1.5)):
+        because = judged_order(order_data(coarse=(4.8,) * 3, ranks=ranks)).because
+        seen.append(float(re.search(r"have seen a difference of ([\d.]+)", because)[1]))
+    assert seen[1] - seen[0] == pytest.approx(1.5, abs=0.3)
+
+
 def test_a_gap_outside_the_run_is_uninformative():
     """Agreement that falls back: the mean step at which distance is lost lies after the run."""
     outside = order_data()
@@ -348,6 +384,16 @@ def test_without_twins_there_is_no_verdict():
     found = judge_internal_gap(few, table, claim=CLAIM, seed=0, without_twins="no weights")
     assert found.outcome == "abstains"
     assert found.because.endswith("there are no networks with shuffled weights: no weights")
+
+
+def test_layers_are_above_or_below_their_null_and_not_above_or_below_zero():
+    """Nulls around .5: a log ratio of .2 lies below, one of .8 above."""
+    arrays, table = layer_data([0.2, 0.8], spread=0.01)
+    table[["null_low", "null_high"]] += 0.5
+    table["p_all"] = [1.0, 0.01, 0.01]
+    found = judge_internal_gap(arrays, table, claim=CLAIM, seed=0)
+    assert found.outcome == "abstains"
+    assert "1 layers lie above their null and 1 below" in found.because
 
 
 def test_a_single_layer_far_out_does_not_make_the_interval():
