@@ -343,7 +343,7 @@ def test_a_table_replaced_in_the_middle_of_a_read_is_read_whole(run, monkeypatch
 def test_measurements_replaced_in_the_middle_of_a_read_are_read_whole(run, monkeypatch):
     run.write_measurements([large(1.0)])
     replacement = lambda: run.write_measurements([large(2.0)])  # noqa: E731
-    todo = interrupted_by(replacement, monkeypatch, "ledger", ".safetensors")
+    todo = interrupted_by(replacement, monkeypatch, "storage.ledger", ".safetensors")
     assert run.read_measurements()[0].numbers()[0] == 2
     assert not todo
 
