@@ -11,6 +11,7 @@ from flowscope.instruments.heads.geometry.judge import ONE_WAY_THRESHOLDS
 from flowscope.instruments.image.rotation import judge as rotation
 from flowscope.instruments.sync.internal_gap import judge as internal_gap
 from flowscope.instruments.sync.internal_gap.judge import judge_internal_gap
+from flowscope.instruments.sync.internal_gap.twins import twin_arrays
 from flowscope.lab import Claim
 from flowscope.records import Unavailable
 
@@ -30,6 +31,7 @@ def test_layers_whose_p_value_is_above_the_level_do_not_contradict_each_other():
         "draws": draws,
         "left_out": np.zeros((3, 24)),
     }
+    arrays |= twin_arrays(arrays, [arrays | {"observed": np.zeros(3)}] * 3)
     table = pd.DataFrame(
         {"layer": [0, 1, 2], "log_gap": [0.0, 0.5, -0.5], "null_low": -0.1, "null_high": 0.1,
          "p_all": [1.0, 0.2, 0.2], "status": "ok", "because": ""}

@@ -96,6 +96,6 @@ STAGE = Stage(
     judge="judge.internal_gap",
     claims=(GAP,),
     uses=("commitment",),
-    settings=("seed", "pairs", "steps", "mode_sigma", "guidance"),
+    settings=("seed", "pairs", "steps", "mode_sigma", "guidance", "twins"),
     tables=TABLES,
 )
