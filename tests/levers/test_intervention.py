@@ -176,7 +176,12 @@ def test_gradients_flow_through_scaled_writes():
 @torch.no_grad()
 def test_bad_settings_are_refused():
     model, x = stack(), points()
-    for wrong in ({"residual": float("nan")}, {"norm": "half"}, {"layers": [-1]}):
+    for wrong in (
+        {"residual": float("nan")},
+        {"attention": "a"},
+        {"norm": "half"},
+        {"layers": [-1]},
+    ):
         with pytest.raises(InvalidInputError, match=next(iter(wrong))):
             intervene(model, **wrong)
     with (

@@ -261,3 +261,20 @@ def test_collapse_of_a_batch_is_that_of_its_clouds():
     for j in range(4):
         assert batch.effective_rank[j].item() == pytest.approx(collapse(x[j]).effective_rank.item())
         assert np.isclose(batch.mean_cosine[j], collapse(x[j]).mean_cosine)
+
+
+def test_sizes_that_leave_the_dtype_are_refused_or_do_not_matter():
+    x = tokens(8)[0].float()
+    for scale in (1e-30, 1e25):
+        torch.testing.assert_close(
+            collapse(scale * x).mean_cosine, collapse(x).mean_cosine, rtol=1e-4, atol=1e-6
+        )
+        assert collapse(scale * x).centred_share == pytest.approx(
+            collapse(x).centred_share.item(), rel=1e-4
+        )
+    for balance in (energy_balance, spread_balance):
+        with pytest.raises(InvalidInputError):
+            balance(1e25 * x, [1e25 * x])
+    for sinks in (None, ["a"]):
+        with pytest.raises(InvalidInputError, match="sinks"):
+            attention_parts(kernel(0), tokens(0)[0], sinks)

@@ -151,5 +151,8 @@ def test_bad_changes_are_refused():
         Quantise(bits=1)
     with pytest.raises(InvalidInputError, match="scale"):
         Scale(amount=float("nan"))
+    for mask in (torch.zeros(3, 5), torch.ones(1, 3)):
+        with pytest.raises(InvalidInputError, match="mask"):
+            forecast_changes(model, inputs, chain, [(0, Skip())], mask=mask, draws=2, **READ)
     with pytest.raises(InvalidInputError, match="training"):
         forecast_changes(model.train(), inputs, chain, [(0, Skip())], **READ)

@@ -114,7 +114,7 @@ def intervene(
         ("attention", attention),
         ("feed_forward", feed_forward),
     ):
-        if not math.isfinite(value):
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise InvalidInputError(f"{name} must be a finite scale; got {value!r}.")
     if norm not in ("keep", "frozen", "removed"):
         raise InvalidInputError(f"norm must be 'keep', 'frozen' or 'removed'; got {norm!r}.")

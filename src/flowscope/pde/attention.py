@@ -192,7 +192,12 @@ def as_square_kernel(P: Tensor | ArrayLike) -> Float[Tensor, "*batch N N"]:
 
 
 def _marked(sinks: Sequence[int], n: int, device: torch.device) -> Bool[Tensor, "N"]:
-    places = torch.as_tensor(list(sinks), dtype=torch.int64, device=device)
+    try:
+        places = torch.as_tensor(list(sinks), dtype=torch.int64, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInputError(
+            f"sinks must be a list of positions, which may be empty; got {sinks!r}."
+        ) from error
     refuse(
         (places < 0) | (places >= n),
         places.double(),

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.pde.states import as_states, as_writes, directions
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, within_range
 
 __all__ = ["EnergyBalance", "energy_balance"]
 
@@ -80,8 +80,10 @@ def energy_balance(
     lengths, radii = added.norm(dim=-1), before.norm(dim=-1)
     across = (added - along[..., None] * unit).norm(dim=-1)
     return EnergyBalance(
-        energy=0.5 * state.square().sum(-1),
-        work=((before + 0.5 * added) * added).sum(-1),
+        energy=within_range(0.5 * state.square().sum(-1), "the energy", infinite=True),
+        work=within_range(
+            ((before + 0.5 * added) * added).sum(-1), "the work of a write", infinite=True
+        ),
         radial=torch.where(lengths > 0, along.abs() / lengths.clamp_min(_tiny(lengths)), 0.0),
         angular=across / radii,
     )

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.pde.states import as_states, as_writes, directions, mean_cosine, several_tokens
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, within_range
 
 __all__ = ["Collapse", "SpreadBalance", "collapse", "spread_balance"]
 
@@ -79,8 +79,12 @@ def spread_balance(
     cosine = mean_cosine(directions(state, "a state"))
     alone = mean_cosine(directions(state + added, "a state with one write"))
     return SpreadBalance(
-        spread=0.5 * _centred(state).square().sum((-1, -2)),
-        shares=(middle * _centred(added)).sum((-1, -2)),
+        spread=within_range(
+            0.5 * _centred(state).square().sum((-1, -2)), "the spread", infinite=True
+        ),
+        shares=within_range(
+            (middle * _centred(added)).sum((-1, -2)), "a share of the spread", infinite=True
+        ),
         cosine=cosine,
         cosine_changes=alone - cosine,
     )
@@ -128,9 +132,10 @@ def collapse(x: Float[Tensor, "*batch N d"] | ArrayLike) -> Collapse:
     state = as_states(x, "x")
     several_tokens(state, "x")
     unit = directions(state, "a state")
+    scaled = state / state.abs().amax((-1, -2), keepdim=True)
     return Collapse(
         mean_cosine=mean_cosine(unit),
-        centred_share=_centred(state).norm(dim=(-1, -2)) / state.norm(dim=(-1, -2)),
+        centred_share=_centred(scaled).norm(dim=(-1, -2)) / scaled.norm(dim=(-1, -2)),
         effective_rank=_effective_rank(_centred(unit)),
     )
 

@@ -42,14 +42,16 @@ def as_writes(
 
 def directions(x: Float[Tensor, "*batch N d"], name: str) -> Float[Tensor, "*batch N d"]:
     """Unit vectors along the states; a state of zero has none, and is refused."""
-    lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    largest = x.abs().amax(-1, keepdim=True)
     refuse(
-        lengths == 0,
-        lengths,
+        largest == 0,
+        largest,
         f"{name} must not be zero: it has no direction",
         "Leave it out first.",
     )
-    return x / lengths
+    scaled = x / largest  # squares of it neither overflow nor vanish
+    unit: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return unit
 
 
 def several_tokens(x: Float[Tensor, "*batch N d"], name: str) -> None:

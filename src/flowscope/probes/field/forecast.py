@@ -124,8 +124,7 @@ def forecast_changes(
         z = logits(_pass(model, inputs, chain, keep, leaf=True)).float()
         _check_logits(z)
         log_p = torch.log_softmax(z, -1)
-    counted = torch.ones(z.shape[:2], dtype=torch.bool) if mask is None else mask.bool()
-    counted = counted.to(z.device)
+    counted = _positions(mask, z)
     used = sorted({index for index, _ in changes})
     slopes = np.empty((len(changes), len(z), draws))
     generator = torch.Generator().manual_seed(seed)
@@ -177,7 +176,7 @@ def measured_divergence(
 
     other = torch.log_softmax(logits(_pass(model, inputs, chain, swapped)).float(), -1)
     each = (plain.exp() * (plain - other)).sum(-1)
-    counted = torch.ones_like(each) if mask is None else mask.to(each)
+    counted = _positions(mask, plain).to(each)
     return np.asarray(((each * counted).sum(1) / counted.sum(1)).double().cpu().numpy())
 
 
@@ -263,7 +262,7 @@ def _relative(delta: Tensor, after: Tensor) -> Array:
 
 def _turned(changed: Tensor, after: Tensor, mask: Tensor | None) -> Array:
     cosine = torch.cosine_similarity(changed.float(), after.float(), dim=-1)
-    counted = torch.ones_like(cosine) if mask is None else mask.to(cosine)
+    counted = _positions(mask, after).to(cosine)
     turn = ((1 - cosine) * counted).sum(1) / counted.sum(1)
     return np.asarray(turn.double().cpu().numpy())
 
@@ -282,6 +281,17 @@ def _check(
             )
     if draws < 2:
         raise InvalidInputError(f"draws must be at least 2; got {draws!r}.")
+
+
+def _positions(mask: Tensor | None, z: Tensor) -> Tensor:
+    """Positions that count; every prompt must have one."""
+    counted = torch.ones(z.shape[:2]) if mask is None else mask
+    if counted.shape != z.shape[:2] or not bool(counted.bool().any(1).all()):
+        raise InvalidInputError(
+            f"mask must be [batch, tokens], here {tuple(z.shape[:2])}, with a position that counts "
+            f"in every row; found shape {tuple(counted.shape)}."
+        )
+    return counted.bool().to(z.device)
 
 
 def _check_logits(z: Tensor) -> None:
