@@ -1,11 +1,13 @@
 """The transformer as a driven field: balances, spectra, local stability, simulator (source 001)."""
 
+from flowscope.pde.alignment import Alignment, path_alignment, persistence, straight_line
 from flowscope.pde.attention import (
     AttentionParts,
     Moments,
     advection_diffusion,
     attention_parts,
 )
+from flowscope.pde.branches import AttentionBranch, FeedForwardBranch
 from flowscope.pde.energy import EnergyBalance, energy_balance
 from flowscope.pde.information import DecodableInformation, decodable_information
 from flowscope.pde.jacobian import JacobianBound, JacobianBounds, euler_limit, jacobian_bounds
@@ -14,10 +16,13 @@ from flowscope.pde.spectra import Spectrum, graph_spectrum, token_spectrum
 from flowscope.pde.spread import Collapse, SpreadBalance, collapse, spread_balance
 
 __all__ = [
+    "Alignment",
+    "AttentionBranch",
     "AttentionParts",
     "Collapse",
     "DecodableInformation",
     "EnergyBalance",
+    "FeedForwardBranch",
     "JacobianBound",
     "JacobianBounds",
     "MasterEquation",
@@ -32,6 +37,9 @@ __all__ = [
     "euler_limit",
     "graph_spectrum",
     "jacobian_bounds",
+    "path_alignment",
+    "persistence",
     "spread_balance",
+    "straight_line",
     "token_spectrum",
 ]

@@ -15,11 +15,11 @@ import math
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError
+from flowscope.pde.branches import AttentionBranch, FeedForwardBranch
 
 __all__ = ["MasterEquation"]
 
@@ -97,9 +97,11 @@ class MasterEquation(nn.Module):
         self._diffusivity = diffusion
         count = 1 if shared else steps
         self.attentions = nn.ModuleList(
-            _Attention(width, heads, norm, causal) for _ in range(count)
+            AttentionBranch(width, heads, norm=norm, causal=causal) for _ in range(count)
         )
-        self.perceptrons = nn.ModuleList(_Perceptron(width, expansion, norm) for _ in range(count))
+        self.perceptrons = nn.ModuleList(
+            FeedForwardBranch(width, expansion, norm=norm) for _ in range(count)
+        )
 
     def forward(self, u: Field) -> Field:
         """The field after all steps."""
@@ -143,38 +145,6 @@ class MasterEquation(nn.Module):
         apart = u - u.mean(-2, keepdim=True)
         unit = apart / (apart.square().mean(-2, keepdim=True) + self._epsilon).sqrt()
         return -self._gamma * (unit if self._stabiliser == "published" else u - unit)
-
-
-class _Attention(nn.Module):
-    def __init__(self, width: int, heads: int, norm: str, causal: bool) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width) if norm == "layer" else nn.Identity()
-        self.inputs = nn.Linear(width, 3 * width, bias=False)
-        self.output = nn.Linear(width, width, bias=False)
-        self._heads, self._causal = heads, causal
-
-    def forward(self, u: Tensor) -> Tensor:
-        q, k, v = self.inputs(self.norm(u)).unflatten(-1, (3, self._heads, -1)).unbind(-3)
-        read = F.scaled_dot_product_attention(
-            q.transpose(-2, -3),
-            k.transpose(-2, -3),
-            v.transpose(-2, -3),
-            is_causal=self._causal,
-        )
-        written: Tensor = self.output(read.transpose(-2, -3).flatten(-2))
-        return written
-
-
-class _Perceptron(nn.Module):
-    def __init__(self, width: int, expansion: int, norm: str) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width) if norm == "layer" else nn.Identity()
-        self.inputs = nn.Linear(width, expansion * width)
-        self.output = nn.Linear(expansion * width, width)
-
-    def forward(self, u: Tensor) -> Tensor:
-        written: Tensor = self.output(F.gelu(self.inputs(self.norm(u))))
-        return written
 
 
 def _check_sizes(width: int, heads: int, steps: int, expansion: int) -> None:
