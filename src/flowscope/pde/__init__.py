@@ -14,8 +14,10 @@ from flowscope.pde.jacobian import JacobianBound, JacobianBounds, euler_limit, j
 from flowscope.pde.master import MasterEquation
 from flowscope.pde.spectra import Spectrum, graph_spectrum, token_spectrum
 from flowscope.pde.spread import Collapse, SpreadBalance, collapse, spread_balance
+from flowscope.pde.transformer import AblatedTransformer
 
 __all__ = [
+    "AblatedTransformer",
     "Alignment",
     "AttentionBranch",
     "AttentionParts",
