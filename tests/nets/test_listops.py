@@ -30,7 +30,8 @@ def _value(row: list[int]) -> tuple[int, int]:
             stack[-1][1].append(results[name])
         else:
             stack[-1][1].append(token)
-    assert len(stack) == 1 and len(stack[0][1]) == 1
+    assert len(stack) == 1
+    assert len(stack[0][1]) == 1
     return stack[0][1][0], deepest
 
 
