@@ -49,7 +49,7 @@ METHODS = frozenset({"method", "interval_method"})
 """Columns and keys of which the first word is compared, e.g. ``bca`` or ``none``."""
 
 UNCOMPARED = frozenset(
-    {"commit", "created_at", "csv", "parquet", "report", "run", "sha256", "wall_time"}
+    {"commit", "created_at", "csv", "parquet", "report", "run", "sha256", "stages", "wall_time"}
 )
 """Keys that say where and when, and seals."""
 

@@ -143,11 +143,13 @@ def _shown(
     headline: Callable[[Mapping[str, Any], Console], None],
     console: Console,
 ) -> None:
-    """Print the findings of a run, then the headline of its instrument."""
-    from flowscope.report.terminal import print_findings  # loads pandas, which --help does not need
+    """Print the findings of a run, the headline of its instrument, and where the time went."""
+    # They load pandas, which --help does not need.
+    from flowscope.report.terminal import print_findings, print_stages
 
     print_findings(document, console)
     headline(document, console)
+    print_stages(document, console)
 
 
 def _reported(job: "Callable[[Progress], Any]") -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
+from flowscope.lab.running.clock import StageClock
 from flowscope.lab.running.progress import Counter, Progress, silent
 from flowscope.lab.running.writing import (
     RunWriter,
@@ -86,6 +88,8 @@ class Bench(Generic[S, C]):
         Verdicts that the running stage made while it measured.
     stages
         Stages of the run, in the order in which they run.
+    clock
+        Time of each stage.
     """
 
     def __init__(
@@ -98,7 +102,9 @@ class Bench(Generic[S, C]):
         progress: Progress | None = None,
         study: Config | None = None,
         only: Sequence[str] = (),
+        clock: StageClock | None = None,
     ) -> None:
+        self.clock = clock or StageClock()
         self.subject, self.config, self.study = subject, config, study
         self.verdicts: dict[str, Verdict] = {}
         self.progress: Progress = progress or silent
@@ -138,6 +144,10 @@ class Bench(Generic[S, C]):
     def list_pass(self, name: str, inputs: int) -> None:
         """List a pass over some prompts of the subject in the manifest, under ``passes``."""
         self._writer.list_pass(name, inputs)
+
+    def timed(self, name: str, device: str = "") -> AbstractContextManager[None]:
+        """Time a part of the running stage apart from it; on the subject's device by default."""
+        return self.clock.part(name, device or self.subject.device)
 
     def begin(self, stage: Stage) -> None:
         """Start a stage: from here on shards belong to it."""
@@ -203,7 +213,7 @@ class Bench(Generic[S, C]):
     def close(self, last: Callable[[Run], object] = lambda run: None) -> Run:
         """Write verdicts and measurements, call ``last`` on the run, close the manifest."""
         verdicts = [self.verdicts[name] for name in sorted(self.verdicts)]
-        return self._writer.finish(verdicts, last)
+        return self._writer.finish(verdicts, last, self.clock.parts)
 
     def release(self) -> None:
         """Let other processes write the run folder; a finished run has done so."""

@@ -20,6 +20,7 @@ from flowscope.lab.bench import Bench
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
+from flowscope.lab.running.clock import StageClock
 from flowscope.lab.running.lock import FolderLock
 from flowscope.lab.running.modes import evaluation
 from flowscope.lab.running.progress import Progress
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from flowscope.lab.study import Study
 
 __all__ = ["judged", "rejudge", "run"]
+
+_HOST = "cpu"
+"""Where a stage works outside the parts that it times apart on another device."""
 
 
 def run(
@@ -71,7 +75,9 @@ def run(
     stages = selected((*instrument.stages, *added), names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
     with evaluation(objects.values()) as mode:
-        config, subject = instrument.resolve(instrument.prepare)(config, objects)
+        clock = StageClock()
+        with clock.part("loading", _HOST):
+            config, subject = instrument.resolve(instrument.prepare)(config, objects)
         if mode:
             subject = replace(subject, facts={**subject.facts, "mode": mode})
         bench: Bench[Any, Any] = Bench(
@@ -82,11 +88,13 @@ def run(
             progress=progress,
             study=settings,
             only=names,
+            clock=clock,
         )
         try:
             bench.stages = stages
             for stage in stages:
-                _walk(stage, bench)
+                with clock.part(stage.name, _HOST):
+                    _walk(stage, bench)
             run = bench.close(partial(_state, more))
         finally:
             bench.release()

@@ -118,6 +118,12 @@ class Result:
         return bool(verdicts) and not decided
 
     @property
+    def stages(self) -> dict[str, dict[str, Any]]:
+        """Seconds, device and share of the time of each stage; empty where none were recorded."""
+        stages = self.run.read_manifest().stages
+        return {} if isinstance(stages, Unavailable) else _plain(stages)
+
+    @property
     def only(self) -> tuple[str, ...]:
         """Names of the claims and stages that the run was restricted to; empty if it was not."""
         return tuple(self.settings.get("only", ()))
@@ -213,6 +219,7 @@ class Result:
             },
             "findings": [finding.plain() for finding in self.findings],
             "verdicts": [_plain_verdict(verdict, self.instrument) for verdict in self.verdicts],
+            "stages": self.stages,
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),
             "report": str(run.folder / "report.html"),

@@ -35,7 +35,7 @@ JUDGING = Unavailable("the run is being judged again")
 """Files of a run whose verdicts are being made again, or whose judging was interrupted."""
 
 _NOT_GIVEN = Unavailable("not given")
-_LATER = ("marks", "files")
+_LATER = ("marks", "files", "stages")
 """Parts that earlier versions did not write."""
 
 _LIBRARIES = ("flowscope", "torch", "numpy", "transformers", "diffusers")
@@ -86,6 +86,9 @@ class Manifest(Record):
     files
         Sha256 of the tables, arrays, measurements and verdicts of a finished run, by path: a file
         that is not among them was not written by this run.
+    stages
+        Seconds, device and share of the run's time of each stage, by name, in order; a part that is
+        timed apart, e.g. the pass over all prompts, is not in its stage. They decide nothing.
     schema
         Of the run folder.
 
@@ -115,6 +118,7 @@ class Manifest(Record):
     created_at: str | Unavailable = _NOT_GIVEN
     marks: Mapping[str, Any] | Unavailable = _NOT_GIVEN
     files: Mapping[str, str] | Unavailable = _NOT_GIVEN
+    stages: Mapping[str, Any] | Unavailable = _NOT_GIVEN
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -199,6 +203,19 @@ def _moment(value: Any, what: str) -> str:
     return moment
 
 
+def _stages(value: Any, what: str) -> Any:
+    frozen = _config(value, what)
+    for name, part in frozen.items():
+        if not isinstance(part, Mapping) or set(part) != {"seconds", "device", "share"}:
+            raise InvalidInputError(
+                f"{what}.{name} must hold seconds, device and share, found {part!r}."
+            )
+        _seconds(part["seconds"], f"{what}.{name}.seconds")
+        _seconds(part["share"], f"{what}.{name}.share")
+        text(part["device"], f"{what}.{name}.device")
+    return frozen
+
+
 _CHECKS = {
     "config_given": _config,
     "config_resolved": _config,
@@ -212,4 +229,5 @@ _CHECKS = {
     "created_at": _moment,
     "marks": _config,
     "files": _texts,
+    "stages": _stages,
 }

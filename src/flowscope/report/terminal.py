@@ -17,11 +17,13 @@ __all__ = [
     "print_findings",
     "print_heading",
     "print_report_path",
+    "print_stages",
     "print_verdicts",
 ]
 
 _COLOURS = {"holds": "green", "fails": "red", "uninformative": "magenta", "abstains": "yellow"}
 _SHOWN_ROWS = 8
+_SHOWN_STAGES = 5
 
 
 def print_findings(document: Mapping[str, Any], console: Console) -> None:
@@ -80,6 +82,20 @@ def print_verdicts(document: Mapping[str, Any], console: Console) -> None:
 def print_report_path(document: Mapping[str, Any], console: Console) -> None:
     """Print where the report is, on one line that can be copied."""
     console.print(f"report: {escape(document['report'])}", soft_wrap=True)
+
+
+def print_stages(document: Mapping[str, Any], console: Console) -> None:
+    """Print where the time of a run went, the longest stages first; nothing if not recorded."""
+    stages = document.get("stages", {})
+    total = sum(part["seconds"] for part in stages.values())
+    longest = sorted(stages.items(), key=lambda item: -item[1]["seconds"])[:_SHOWN_STAGES]
+    if not total:
+        return
+    words = [
+        f"{name} {part['seconds']:.1f} s ({part['share']:.0%}, {part['device']})"
+        for name, part in longest
+    ]
+    console.print(f"time: {total:.1f} s; {escape('; '.join(words))}", highlight=False)
 
 
 def plain_table(right: Sequence[str] = (), *, left: Sequence[str] = ()) -> Table:

@@ -101,7 +101,8 @@ def shared_pass(bench: AuditBench) -> dict[str, list[Piece]]:
     bench.list_pass("measuring", prompts)
     advance = bench.counter("measuring", prompts).advance
     batches = subject.batches(bench.config.batch)
-    pieces = tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
+    with bench.timed("measuring"):
+        pieces = tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
     return bench.once(_PIECES, lambda: pieces)
 
 
@@ -116,16 +117,20 @@ def random_weights(bench: AuditBench) -> Measured | Unavailable:
     loaded = bench.subject.loaded
     if not bench.config.controls:
         return Unavailable("controls are switched off")
-    twin = fresh_twin(loaded.model, bench.config.seed)
+    name = "random weights"
+    with bench.timed(name):
+        twin = fresh_twin(loaded.model, bench.config.seed)
     if isinstance(twin, Unavailable):
         return twin
-    few, name = bench.subject.few, "random weights"
+    few = bench.subject.few
     bench.list_pass(name, len(few))
     # The null is asked of the model itself, not of its control.
     reading = DepthReading(Sampling(pairs=bench.config.curvature_pairs, null=False))
     batches = batches_of(replace(loaded, model=twin), few, bench.config.batch)
     advance = bench.counter(name, len(few)).advance
-    return measured(tap_pass(twin, batches, {_DEPTH: reading}, advance=advance)[_DEPTH])
+    with bench.timed(name):
+        pieces = tap_pass(twin, batches, {_DEPTH: reading}, advance=advance)[_DEPTH]
+    return measured(pieces)
 
 
 def no_passing_segment() -> str:

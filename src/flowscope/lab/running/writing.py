@@ -81,7 +81,10 @@ class RunWriter:
         self._passes[name] = inputs
 
     def finish(
-        self, verdicts: list[Verdict], last: Callable[[Run], object] = lambda run: None
+        self,
+        verdicts: list[Verdict],
+        last: Callable[[Run], object] = lambda run: None,
+        stages: Callable[[], Mapping[str, Any]] = dict,
     ) -> Run:
         """Write measurements and verdicts, remove what a longer run left, close the manifest.
 
@@ -91,6 +94,8 @@ class RunWriter:
             Verdicts of the run.
         last
             Called before the manifest is closed, to write what is made of the finished run.
+        stages
+            Returns the time of each stage, for the manifest.
         """
         self._lock.check()
         self.run.write_measurements(self._measurements)
@@ -108,6 +113,7 @@ class RunWriter:
             config_resolved=resolved,
             wall_time=time.monotonic() - self._started,
             files=self.run.file_hashes(),
+            stages=stages(),
         )
         self.release()
         return self.run
@@ -190,6 +196,7 @@ def manifest_of(
         created_at=datetime.now(UTC).isoformat(),
         marks=_strict(subject.marks),
         files=UNFINISHED,
+        stages=UNFINISHED,
     )
 
 
