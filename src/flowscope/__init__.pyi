@@ -8,6 +8,7 @@ from pandas import DataFrame
 
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
 from flowscope.instruments.audit.result import Audit as _Audit
+from flowscope.instruments.field.result import Field as _Field
 from flowscope.instruments.heads.result import Heads as _Heads
 from flowscope.instruments.image.models import MixtureModel
 from flowscope.instruments.image.result import Image as _Image
@@ -25,6 +26,7 @@ __version__: str
 __all__ = [
     "Audit",
     "Comparison",
+    "Field",
     "Heads",
     "Image",
     "Loaded",
@@ -38,6 +40,7 @@ __all__ = [
     "compare",
     "couple",
     "doctor",
+    "field",
     "flows",
     "heads",
     "image",
@@ -128,6 +131,14 @@ class _ImageTables(Tables):
 class Image(_Image):
     @property
     def tables(self) -> _ImageTables: ...
+
+class _FieldTables(Tables):
+    blocks: DataFrame
+    mixing: DataFrame
+
+class Field(_Field):
+    @property
+    def tables(self) -> _FieldTables: ...
 
 def audit(
     source: Any = None,
@@ -278,3 +289,28 @@ def image(
     revision: str | None = None,
     trust_remote_code: bool = False,
 ) -> Image: ...
+def field(
+    source: Any = None,
+    texts: Any = None,
+    *,
+    inputs: Iterable[Mapping[str, Any]] | None = None,
+    tokenizer: Any = None,
+    out: str | Path | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
+    text: str | None = None,
+    prompts: int = 16,
+    tokens: int = 128,
+    special_tokens: bool = True,
+    chat: bool = False,
+    masked_share: float = 0.15,
+    batch: int = 4,
+    resamples: int = 200,
+    seed: int = 0,
+    controls: bool = True,
+    control_prompts: int = 8,
+    device: str | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Field: ...

@@ -28,6 +28,7 @@ READING = {"prompts": 3, "tokens": 6, "batch": 2, "control_prompts": 2, "resampl
 BASE = {
     "audit": {**READING, "controls": False, "flow_positions": 0, "evi_positions": 0},
     "heads": {**READING, "controls": False, "dials": False},
+    "field": {**READING, "controls": False},
     "sync": {
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
         "draws": 39, "kept": 3, "band": 1, "batch": 5,

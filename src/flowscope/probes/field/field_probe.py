@@ -34,7 +34,7 @@ COLUMNS = (
     "radial_attention", "radial_feed_forward",
     "angular_attention", "angular_feed_forward",
     "part_self", "part_others", "part_sink", "leak",
-    "spread_attention", "spread_feed_forward", "spread_permuted",
+    "spread_attention", "spread_feed_forward", "spread_alone", "spread_permuted",
     "cosine_attention", "cosine_feed_forward",
     "mean_cosine", "centred_share", "effective_rank",
     "high_frequency_stream", "high_frequency_attention", "high_frequency_feed_forward",
@@ -205,6 +205,9 @@ class _Parts:
         found = sizes | {"leak": _median(self.leak[row][chosen])}
         if balance is not None:
             found["spread_permuted"] = float(balance.shares[0] / balance.spread)
+        alone = _tried(lambda: spread_balance(state, [whole[row][chosen]]))
+        if alone is not None:
+            found["spread_alone"] = float(alone.shares[0] / alone.spread)
         return found
 
 

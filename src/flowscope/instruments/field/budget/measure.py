@@ -1,0 +1,60 @@
+"""Read the writes of every block in one pass over the prompts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.instruments.field.budget import TABLES
+from flowscope.instruments.field.subject import FieldBench
+from flowscope.probes import tap_pass
+from flowscope.probes.field.field_probe import COLUMNS, FieldProbe
+from flowscope.records import Unavailable
+
+__all__ = ["budget"]
+
+_NAMES = tuple(column.name for column in TABLES["blocks"].columns[1:])
+_PAIR = ("spread_alone", "spread_permuted")
+
+
+def budget(bench: FieldBench) -> None:
+    """Write the tables ``blocks`` and ``mixing``."""
+    config, material = bench.config, bench.subject.material
+    model = bench.subject.loaded.model
+    bench.list_pass("budget", material.size)
+    pieces = tap_pass(
+        model,
+        material.batches(None),
+        {"field": FieldProbe(model, seed=config.seed)},
+        shards={"field": bench.shards},
+        advance=bench.counter("budget", material.size).advance,
+    )["field"]
+    values = np.concatenate([piece.arrays["values"] for piece in pieces])[:, 1:]
+    prompts = np.concatenate([piece.arrays["prompt"] for piece in pieces])
+    counts = resampled_counts(len(values), resamples=config.resamples, seed=config.seed)
+    bench.put("blocks", _blocks(values, counts))
+    rows: dict[str, NDArray[np.generic]] = {"prompt": prompts}
+    both = np.isfinite(values[:, :, [COLUMNS.index(name) for name in _PAIR]]).all(-1)
+    for name in _PAIR:
+        column = np.where(both, values[:, :, COLUMNS.index(name)], 0.0).sum(1)
+        rows[name] = np.where(both.any(1), column / both.sum(1).clip(1), np.nan)
+    bench.put("mixing", pd.DataFrame(rows))
+
+
+def _blocks(values: NDArray[np.float64], counts: NDArray[np.int64]) -> pd.DataFrame:
+    """One row per block: mean over the prompts that have the number, with its interval."""
+    table: dict[str, NDArray[np.generic]] = {"layer": np.arange(1, values.shape[1] + 1)}
+    for name in _NAMES:
+        column = values[:, :, COLUMNS.index(name)]
+        present = np.isfinite(column)
+        point, interval = mean_over_prompts(
+            np.where(present, column, 0.0), present.astype(float), counts
+        )
+        table[name] = point
+        nothing = np.full(len(point), np.nan)
+        absent = isinstance(interval, Unavailable)
+        table[f"{name}_low"] = nothing if absent else np.asarray(interval.low)
+        table[f"{name}_high"] = nothing if absent else np.asarray(interval.high)
+    return pd.DataFrame(table)
