@@ -1,0 +1,105 @@
+"""What the verdict F1 says of random weights, and of attention built to gather or to scatter tokens.
+
+Question: what makes F1 (attention contracts the tokens) say *holds*, and what makes it say something
+else? Every subject is read by ``flowscope.field`` itself, on the packaged texts.
+
+    python -m benchmarks.field_panel --seeds 16
+
+Every run is stored at once in ``benchmarks/results/field_panel.json``; a stored run is not repeated.
+"""
+
+import argparse
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import flowscope as fs
+from benchmarks.panel_models import Bytes, opened, random_model, untrained
+from benchmarks.panel_runs import PanelRuns
+from flowscope.models.loading import Loaded, load
+from flowscope.models.prompts import packaged_texts
+from flowscope.nets import bundled_path
+from flowscope.records import Verdict
+
+RESULT = Path(__file__).parent / "results" / "field_panel.json"
+RUNS = PanelRuns(RESULT, ("known", "random", "real"))
+SIGNS = {"copies of like tokens subtracted": -0.1, "copies of like tokens added": 0.1}
+"""Factor of the values: like tokens attend to each other and write this much of themselves."""
+EXPECTED = {"copies of like tokens subtracted": "holds", "copies of like tokens added": "fails"}
+
+
+def planted(sign: float, seed: int, layers: int = 4, width: int = 64) -> Loaded:
+    """A Llama whose tokens attend to like tokens and write ``sign`` times what they see.
+
+    Queries and keys are the normed token itself; the feed-forward part writes nothing. With a
+    negative sign every token loses what it has in common with like tokens, so the spread falls;
+    with permuted keys the lost part is that of any other token, and the spread hardly changes.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=width, intermediate_size=width, num_hidden_layers=layers,
+        num_attention_heads=1, num_key_value_heads=1, vocab_size=256, initializer_range=1.0,
+        max_position_embeddings=256, rope_theta=1e6,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for block in model.model.layers:
+            attention = block.self_attn
+            attention.q_proj.weight.copy_(torch.eye(width))
+            attention.k_proj.weight.copy_(torch.eye(width))
+            attention.v_proj.weight.copy_(torch.eye(width))
+            attention.o_proj.weight.copy_(sign * torch.eye(width))
+            block.mlp.down_proj.weight.zero_()
+    return load(model, tokenizer=Bytes())
+
+
+def read(subject: Loaded, seed: int, prompts: int = 16, tokens: int = 64) -> list[Verdict]:
+    """Verdicts of a run on the packaged texts."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [text for text in packaged_texts() if len(text) > tokens][:prompts]
+        result = fs.field(
+            subject, texts, out=f"{folder}/run", progress=False, prompts=prompts, tokens=tokens,
+            seed=seed,
+        )  # fmt: skip
+        return list(result.verdicts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=16)
+    parser.add_argument("--model", action="append", default=[], metavar="NAME=PATH")
+    options = parser.parse_args()
+    jobs = []
+    for seed in range(options.seeds):
+        for name, sign in SIGNS.items():
+            jobs.append(("known", name, seed, partial(planted, sign, seed)))
+        kind, model = random_model(seed)
+        jobs.append(("random", kind, seed, lambda model=model: model))
+    for seed in range(3):
+        jobs.append(
+            ("random", "bundled, untrained", seed, partial(untrained, load(bundled_path()), seed))
+        )
+    for name, path in [("bundled", "bundled"), *(m.split("=", 1) for m in options.model)]:
+        jobs.append(("real", name, 0, partial(opened, path)))
+    for part, name, seed, make in jobs:
+        if RUNS.has(part, name, str(seed)):
+            continue
+        start = time.process_time()
+        verdicts = read(make(), seed)
+        row = RUNS.store(part, name, str(seed), verdicts, time.process_time() - start)["F1"]
+        print(part, name, seed, row["outcome"], row["effect"], row["interval"], flush=True)
+    document = RUNS.document()
+    for part in RUNS.parts:
+        for name, runs in document[part].items():
+            counts = Counter(run["verdicts"]["F1"]["outcome"] for run in runs.values())
+            print(f"{part}: {name}: {dict(counts)}; expected {EXPECTED.get(name, '–')}")
+
+
+if __name__ == "__main__":
+    main()
