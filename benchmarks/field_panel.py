@@ -1,11 +1,11 @@
-"""What the verdict F1 says of random weights, and of attention built to gather or to scatter tokens.
+"""What the verdict F1 says of random weights, and of attention built to gather or scatter.
 
-Question: what makes F1 (attention contracts the tokens) say *holds*, and what makes it say something
-else? Every subject is read by ``flowscope.field`` itself, on the packaged texts.
+Question: what makes F1 (attention contracts the tokens) say *holds*, and what makes it
+say something else? Every subject is read by ``flowscope.field`` itself, on the packaged texts.
 
     python -m benchmarks.field_panel --seeds 16
 
-Every run is stored at once in ``benchmarks/results/field_panel.json``; a stored run is not repeated.
+Every run is stored at once in ``benchmarks/results/field_panel.json``; stored runs are kept.
 """
 
 import argparse
@@ -82,11 +82,10 @@ def main() -> None:
         kind, model = random_model(seed)
         jobs.append(("random", kind, seed, lambda model=model: model))
     for seed in range(3):
-        jobs.append(
-            ("random", "bundled, untrained", seed, partial(untrained, load(bundled_path()), seed))
-        )
+        make = partial(untrained, load(bundled_path()), seed)
+        jobs += [("random", "bundled, untrained", seed, make)]
     for name, path in [("bundled", "bundled"), *(m.split("=", 1) for m in options.model)]:
-        jobs.append(("real", name, 0, partial(opened, path)))
+        jobs += [("real", name, 0, partial(opened, path))]
     for part, name, seed, make in jobs:
         if RUNS.has(part, name, str(seed)):
             continue

@@ -135,6 +135,10 @@ class Image(_Image):
 class _FieldTables(Tables):
     blocks: DataFrame
     mixing: DataFrame
+    collapse: DataFrame
+    collapse_prompts: DataFrame
+    forecast: DataFrame
+    forecast_prompts: DataFrame
 
 class Field(_Field):
     @property
@@ -313,4 +317,7 @@ def field(
     dtype: str | None = None,
     revision: str | None = None,
     trust_remote_code: bool = False,
+    twins: int = 2,
+    bits: int = 3,
+    draws: int = 64,
 ) -> Field: ...

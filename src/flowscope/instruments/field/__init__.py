@@ -1,6 +1,6 @@
 """``flowscope field``: what each block does to the tokens of the residual stream."""
 
-from flowscope.instruments.field import budget
+from flowscope.instruments.field import budget, collapse, forecast
 from flowscope.instruments.field.config import FieldConfig
 from flowscope.lab.instrument import Argument, Instrument
 
@@ -43,5 +43,5 @@ INSTRUMENT = Instrument(
             setting="tokenizer",
         ),
     ),
-    stages=(budget.STAGE,),
+    stages=(budget.STAGE, collapse.STAGE, forecast.STAGE),
 )

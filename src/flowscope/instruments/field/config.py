@@ -15,3 +15,8 @@ class FieldConfig(ReadingConfig):
 
     prompts: int = setting(16, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
     batch: int = setting(4, "Prompts in one pass through the model", ge=1)
+    twins: int = setting(2, "Networks with random weights that F2 is compared with", ge=1, le=64)
+    bits: int = setting(3, "Bits of rounded weights in the forecast", option=True, ge=2, le=16)
+    draws: int = setting(
+        64, "Outputs drawn for the forecast, one backward pass each; 0 leaves it out", ge=0, le=4096
+    )

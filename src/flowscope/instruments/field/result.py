@@ -11,7 +11,7 @@ from flowscope.records import Unavailable
 
 __all__ = ["Field"]
 
-_LATER = "this version of flowscope field does not measure it"
+_ABSENT = "the run has no forecast; its measurements say why"
 
 
 class Field(Result):
@@ -20,16 +20,11 @@ class Field(Result):
     @property
     def forecast(self) -> pd.DataFrame | Unavailable:
         """What changes of single blocks cost."""
-        return self.table_or_reason("forecast", missing=_LATER)
-
-    @property
-    def interventions(self) -> pd.DataFrame | Unavailable:
-        """Loss of the model with scaled writes or changed norms."""
-        return self.table_or_reason("interventions", missing=_LATER)
+        return self.table_or_reason("forecast", missing=_ABSENT)
 
     def to_json(self) -> dict[str, Any]:
-        """Document of plain values: every block, forecasts, interventions and the verdicts."""
-        named = {"blocks": "blocks", "forecast": "forecast", "interventions": "interventions"}
+        """Document of plain values: every block, forecasts and the verdicts."""
+        named = {"blocks": "blocks", "forecast": "forecast"}
         rows = {
             key: plain_rows(self.tables[name]) if name in self.tables else []
             for key, name in named.items()

@@ -33,6 +33,7 @@ def budget(bench: FieldBench) -> None:
     )["field"]
     values = np.concatenate([piece.arrays["values"] for piece in pieces])[:, 1:]
     prompts = np.concatenate([piece.arrays["prompt"] for piece in pieces])
+    bench.once("field values", lambda: (values, prompts))
     counts = resampled_counts(len(values), resamples=config.resamples, seed=config.seed)
     bench.put("blocks", _blocks(values, counts))
     rows: dict[str, NDArray[np.generic]] = {"prompt": prompts}
