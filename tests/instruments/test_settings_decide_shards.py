@@ -28,7 +28,7 @@ READING = {"prompts": 3, "tokens": 6, "batch": 2, "control_prompts": 2, "resampl
 BASE = {
     "audit": {**READING, "controls": False, "flow_positions": 0, "evi_positions": 0},
     "heads": {**READING, "controls": False, "dials": False},
-    "field": {**READING, "controls": False},
+    "field": {**READING, "controls": True, "twins": 1, "draws": 2},
     "sync": {
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
         "draws": 39, "kept": 3, "band": 1, "batch": 5,
@@ -102,7 +102,7 @@ def models(tmp_path_factory):
     language = tmp_path_factory.mktemp("language")
     networks.llama()[0].save_pretrained(language)
     pipeline = pixel_folder(tmp_path_factory.mktemp("pipeline"), names=["cat", "dog", "owl"])
-    return {name: language if name in ("audit", "heads") else pipeline for name in NAMES}
+    return {name: language if name in ("audit", "heads", "field") else pipeline for name in NAMES}
 
 
 @pytest.fixture
@@ -112,6 +112,7 @@ def measure(models, tokenizer, tmp_path):
     given = {
         "audit": {"tokenizer": tokenizer, "texts": TEXTS},
         "heads": {"tokenizer": tokenizer, "texts": TEXTS},
+        "field": {"tokenizer": tokenizer, "texts": TEXTS},
         "sync": {"encoder": pooled},
         "image": {"reader": _dark_or_bright},
     }

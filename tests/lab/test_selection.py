@@ -22,7 +22,7 @@ from flowscope.lab.result import open_run
 from flowscope.lab.running.selection import only_names, selected
 
 STAGES = [(one.name, stage.name) for one in instruments() for stage in one.stages]
-CLAIMS = {"audit": "P3", "heads": "M2", "image": "I3"}
+CLAIMS = {"audit": "P3", "heads": "M2", "field": "F2", "image": "I3"}
 
 
 def names(stages):
@@ -119,6 +119,7 @@ def calls(tmp_path_factory):
     return {
         "audit": lambda **more: fs.audit(**reading, flow_rank=8, **more),
         "heads": lambda **more: fs.heads(**reading, flux=(0.5,), temperatures=(), **more),
+        "field": lambda **more: fs.field(**reading, tokens=24, twins=1, draws=4, **more),
         "sync": lambda **more: fs.sync(str(denoiser), **sync, **more),
         "image": lambda **more: fs.image("mixture", **image, **more),
     }

@@ -7,11 +7,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.field.budget import TABLES
 from flowscope.instruments.field.subject import FieldBench
 from flowscope.probes import tap_pass
 from flowscope.probes.field.field_probe import COLUMNS, FieldProbe
-from flowscope.records import Unavailable
 
 __all__ = ["budget"]
 
@@ -54,8 +54,5 @@ def _blocks(values: NDArray[np.float64], counts: NDArray[np.int64]) -> pd.DataFr
             np.where(present, column, 0.0), present.astype(float), counts
         )
         table[name] = point
-        nothing = np.full(len(point), np.nan)
-        absent = isinstance(interval, Unavailable)
-        table[f"{name}_low"] = nothing if absent else np.asarray(interval.low)
-        table[f"{name}_high"] = nothing if absent else np.asarray(interval.high)
+        table[f"{name}_low"], table[f"{name}_high"] = bounds_of(interval, len(point))
     return pd.DataFrame(table)

@@ -26,6 +26,7 @@ from flowscope.probes.field.changes import (
     weight_error,
 )
 from flowscope.probes.field.forecast import forecast_changes, measured_divergence
+from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
 __all__ = ["forecast"]
@@ -54,6 +55,8 @@ def forecast(bench: FieldBench) -> None:
         )
     model = bench.subject.loaded.model
     chain = model_anatomy(model, batches[0].inputs).depth
+    if isinstance(chain, Unavailable):
+        raise Abstention(chain.reason)
     changes = _candidates(len(chain), config.bits)
     bench.list_pass("forecast", material.size)
     counter = bench.counter("forecast", material.size)
