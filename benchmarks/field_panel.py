@@ -1,6 +1,6 @@
-"""What the verdict F1 says of random weights, and of attention built to gather or scatter.
+"""What the verdicts F1 to F3 say of random weights, and of attention built to gather or scatter.
 
-Question: what makes F1 (attention contracts the tokens) say *holds*, and what makes it
+Question: what makes a verdict on the field say *holds*, and what makes it
 say something else? Every subject is read by ``flowscope.field`` itself, on the packaged texts.
 
     python -m benchmarks.field_panel --seeds 16
@@ -29,7 +29,6 @@ RESULT = Path(__file__).parent / "results" / "field_panel.json"
 RUNS = PanelRuns(RESULT, ("known", "random", "real"))
 SIGNS = {"copies of like tokens subtracted": -0.1, "copies of like tokens added": 0.1}
 """Factor of the values: like tokens attend to each other and write this much of themselves."""
-EXPECTED = {"copies of like tokens subtracted": "holds", "copies of like tokens added": "fails"}
 
 
 def planted(sign: float, seed: int, layers: int = 4, width: int = 64) -> Loaded:
@@ -65,7 +64,7 @@ def read(subject: Loaded, seed: int, prompts: int = 16, tokens: int = 64) -> lis
         texts = [text for text in packaged_texts() if len(text) > tokens][:prompts]
         result = fs.field(
             subject, texts, out=f"{folder}/run", progress=False, prompts=prompts, tokens=tokens,
-            seed=seed,
+            seed=seed, draws=16,
         )  # fmt: skip
         return list(result.verdicts)
 
@@ -91,13 +90,15 @@ def main() -> None:
             continue
         start = time.process_time()
         verdicts = read(make(), seed)
-        row = RUNS.store(part, name, str(seed), verdicts, time.process_time() - start)["F1"]
-        print(part, name, seed, row["outcome"], row["effect"], row["interval"], flush=True)
+        rows = RUNS.store(part, name, str(seed), verdicts, time.process_time() - start)
+        short = ", ".join(f"{v} {row['outcome']} {row['effect']}" for v, row in rows.items())
+        print(part, name, seed, short, flush=True)
     document = RUNS.document()
     for part in RUNS.parts:
         for name, runs in document[part].items():
-            counts = Counter(run["verdicts"]["F1"]["outcome"] for run in runs.values())
-            print(f"{part}: {name}: {dict(counts)}; expected {EXPECTED.get(name, '–')}")
+            for verdict in ("F1", "F2", "F3"):
+                counts = Counter(run["verdicts"][verdict]["outcome"] for run in runs.values())
+                print(f"{part}: {name}: {verdict} {dict(counts)}")
 
 
 if __name__ == "__main__":
