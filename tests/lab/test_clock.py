@@ -1,6 +1,11 @@
 """Time of the stages of a run: adds up, survives errors, decides nothing."""
 
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
+from tests.lab import toy
 from tests.lab.toy import TOY, ToyConfig
 
 from flowscope.lab import engine
@@ -55,3 +60,57 @@ def test_manifest_holds_the_time_of_every_stage(tmp_path):
 def test_times_do_not_enter_the_key_of_a_run():
     part = {"seconds": 1.0, "device": "cpu", "share": 1.0}
     assert run_key(Manifest(stages={"a": part})) == run_key(Manifest())
+
+
+def test_stage_that_measures_is_on_the_device_of_the_subject(tmp_path, monkeypatch):
+    prepare = toy.prepare
+
+    def on_gpu(config, given):
+        config, subject = prepare(config, given)
+        return config, replace(subject, device="cuda:0")
+
+    monkeypatch.setattr(toy, "prepare", on_gpu)
+    result = engine.run(TOY, ToyConfig.resolved({}), folder=tmp_path / "run")
+    devices = {name: part["device"] for name, part in result.stages.items()}
+    assert devices == {"loading": "cpu"} | {stage.name: "cuda:0" for stage in TOY.stages}
+
+
+class _Cuda:
+    """A GPU that is 2 seconds behind the program until the program waits for it."""
+
+    def __init__(self, initialised=True):
+        self.time, self.waited, self._initialised = 0.0, [], initialised
+
+    def is_available(self):
+        return True
+
+    def is_initialized(self):
+        return self._initialised
+
+    def device_count(self):
+        return 2
+
+    def memory_reserved(self, index):
+        return [1024, 0][index]
+
+    def synchronize(self, index):
+        self.waited.append(index)
+        self.time += 2.0
+
+
+def test_part_ends_when_the_devices_in_use_have_finished(monkeypatch):
+    cuda = _Cuda()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    timer = StageClock(lambda: cuda.time)
+    with timer.part("pass", "cuda"):
+        pass
+    assert timer.parts()["pass"]["seconds"] == 2.0
+    assert cuda.waited == [0, 0]
+
+
+def test_clock_starts_no_gpu(monkeypatch):
+    cuda = _Cuda(initialised=False)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    with StageClock().part("pass", "cpu"):
+        pass
+    assert cuda.waited == []

@@ -301,6 +301,46 @@ def test_off_loaded_weights_are_read_and_their_tail_is_refused():
     assert seen == [0, 1, 2]
 
 
+def _with_layer_on_disk(model, folder, *names):
+    """The model with these modules off-loaded to files and everything else loaded."""
+    from accelerate import dispatch_model
+
+    layers = [f"model.layers.{index}" for index in range(len(model.model.layers))]
+    places = ["model.embed_tokens", "model.rotary_emb", *layers, "model.norm", "lm_head"]
+    device_map = {name: "disk" if name in names else "cpu" for name in places}
+    return dispatch_model(model, device_map, offload_dir=folder)
+
+
+def test_tail_is_read_when_only_a_layer_is_off_loaded(tmp_path):
+    model, batch = models.llama()
+    with torch.no_grad():
+        expected = model(**batch).logits
+    model = _with_layer_on_disk(model, tmp_path, "model.layers.1")
+    assert any(weight.is_meta for weight in model.parameters())
+    hidden = []
+    with Tap(model) as tap, torch.no_grad():
+        tap.on_attention(lambda call: None)
+        handle = model.model.layers[-1].register_forward_hook(
+            lambda module, args, output: hidden.append(
+                output if isinstance(output, torch.Tensor) else output[0]
+            )
+        )
+        assert torch.equal(model(**batch).logits, expected)
+        handle.remove()
+        tail = tap.anatomy.tail
+        assert torch.equal(tail(hidden[-1]), expected)
+
+
+@pytest.mark.parametrize("name", ["model.norm", "lm_head"])
+def test_tail_is_refused_when_a_part_of_it_is_off_loaded(tmp_path, name):
+    model, batch = models.llama()
+    model = _with_layer_on_disk(model, tmp_path, name)
+    with Tap(model) as tap, torch.no_grad():
+        tap.on_attention(lambda call: None)
+        model(**batch)
+        assert "off-loaded" in tap.anatomy.tail.reason
+
+
 def test_another_thread_running_the_same_function_is_not_seen():
     model, batch = models.encoder()
     other = copy.deepcopy(model)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["judged", "rejudge", "run"]
 
 _HOST = "cpu"
-"""Where a stage works outside the parts that it times apart on another device."""
+"""Where the subject is prepared, before its device is decided."""
 
 
 def run(
@@ -93,7 +93,7 @@ def run(
         try:
             bench.stages = stages
             for stage in stages:
-                with clock.part(stage.name, _HOST):
+                with clock.part(stage.name, subject.device):
                     _walk(stage, bench)
             run = bench.close(partial(_state, more))
         finally:

@@ -1,6 +1,7 @@
 """Weights of a model: refuse broken ones, and make a twin with random ones as a control."""
 
 import copy
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -9,6 +10,9 @@ from flowscope.errors import InvalidInputError
 from flowscope.records import Unavailable
 
 __all__ = ["BrokenWeightsError", "fresh_twin", "refuse_broken_weights", "shuffled_twin"]
+
+
+_MEMORY = Path("/proc/meminfo")
 
 
 class BrokenWeightsError(InvalidInputError):
@@ -28,15 +32,20 @@ def refuse_broken_weights(model: nn.Module) -> None:
 
 
 def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
-    """The same architecture with random weights, on the same device and in the same dtype."""
+    """The same architecture with random weights, on the same device and in the same dtype.
+
+    It is refused, before memory is taken, when weights are off-loaded or when it does not fit: it
+    is built whole in the host's memory, in torch's default dtype, and then moved and cast.
+    """
     from transformers import PreTrainedModel
 
     again = getattr(type(model), "from_config", None)  # models of diffusers are made by it
     if not isinstance(model, PreTrainedModel) and (again is None or not hasattr(model, "config")):
         return Unavailable("only a model with a configuration can be initialised anew")
+    refusal = _refusal(model)
+    if refusal is not None:
+        return refusal
     parameter = next(model.parameters())
-    if parameter.is_meta:
-        return Unavailable("the weights are off-loaded")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         config = copy.deepcopy(model.config)
@@ -46,6 +55,35 @@ def fresh_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:
     if next(twin.parameters()).dtype != parameter.dtype:
         twin = twin.to(parameter.dtype)
     return twin.eval()
+
+
+def _refusal(model: nn.Module) -> Unavailable | None:
+    """Why no second model of this size is built; None when nothing speaks against it."""
+    weights = list(model.parameters())
+    absent = sum(weight.is_meta for weight in weights)
+    if absent:
+        return Unavailable(
+            f"{absent} of {len(weights)} weights are off-loaded, and a twin with random weights "
+            "would be held in memory whole"
+        )
+    size = sum(weight.numel() for weight in weights) * torch.get_default_dtype().itemsize
+    free = _free_memory()
+    if free is not None and size > free:
+        return Unavailable(
+            f"a twin with random weights needs {size / 1e9:.3g} GB of the host's memory, and "
+            f"{free / 1e9:.3g} GB are free"
+        )
+    return None
+
+
+def _free_memory(table: Path = _MEMORY) -> int | None:
+    """Bytes that the host can give, its file cache counted; None where Linux does not say."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return None
+    kilobytes = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(kilobytes[0]) * 1024 if kilobytes else None
 
 
 def shuffled_twin(model: nn.Module, seed: int) -> nn.Module | Unavailable:

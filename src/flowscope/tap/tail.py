@@ -6,7 +6,7 @@ output, replayed operation by operation. Nothing is assumed about names; a tail 
 when replaying it on the last hidden state gives the model's own output again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +22,9 @@ __all__ = ["LinearOutput", "Tail", "tail_of"]
 _TOLERANCE = 32.0
 # What may follow an output product without changing what it says.
 _CASTS = {"to", "float", "contiguous"}
+_OFF_LOADED = Unavailable(
+    "weights of the tail are off-loaded: they are there only while the model runs"
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,10 +189,8 @@ def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | U
     """The tail from one output of the last block to one output of the model, verified.
 
     The program is the backward slice of the trace from the target; it may rest on the last hidden
-    state and on parameters, on nothing else.
+    state and on parameters, on nothing else. Only off-loaded weights of the tail itself refuse it.
     """
-    if any(p.is_meta for p in trace.root.module.parameters()):
-        return Unavailable("weights are off-loaded: they are there only while the model runs")
     start, end = last.outputs[place].value, trace.output_values[target]
     steps = _slice(trace, start, end)
     if isinstance(steps, Unavailable):
@@ -197,6 +198,8 @@ def tail_of(trace: Trace, last: ModuleCall, place: int, target: str) -> Tail | U
     constants = {
         ref: trace.parameters[ref] for op in steps for ref in op.inputs if ref in trace.parameters
     }
+    if any(constant.is_meta for constant in constants.values()):
+        return _OFF_LOADED
     program = _Program(steps=tuple(steps), constants=constants, start=start, end=end)
     hidden, expected = last.kept.get(place), dict(tensors_in(trace.output)).get(target)
     if hidden is None or expected is None:
@@ -216,6 +219,8 @@ def _slice(trace: Trace, start: int, end: int) -> Sequence[Op] | Unavailable:
         producer = trace.producer[value]
         if producer < 0:
             if value not in trace.parameters:
+                if _off_loaded(trace, numbers):
+                    return _OFF_LOADED
                 return Unavailable(
                     "it depends on the inputs of the pass, not on the last hidden state alone "
                     "(conditioning, or a path around the blocks)"
@@ -232,6 +237,12 @@ def _slice(trace: Trace, start: int, end: int) -> Sequence[Op] | Unavailable:
     if not reached:
         return Unavailable("the output cannot be followed back to the last block")
     return [trace.ops[n] for n in sorted(numbers)]
+
+
+def _off_loaded(trace: Trace, numbers: Iterable[int]) -> bool:
+    """Whether a module that ran one of these operations has weights of its own off-loaded."""
+    modules = (trace.makers[number].module for number in numbers)
+    return any(p.is_meta for module in modules for p in module.parameters(recurse=False))
 
 
 def _accepted(

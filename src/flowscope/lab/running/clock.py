@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ class StageClock:
     """Seconds and device of each part of a run; a part inside another stops the outer one.
 
     The seconds of all parts therefore add up to the time that was timed, and no second counts
-    twice. A part that is entered again goes on.
+    twice. A part that is entered again goes on. Work that a GPU still has to do when a part ends
+    belongs to that part: the clock waits for it.
 
     Parameters
     ----------
@@ -48,11 +50,14 @@ class StageClock:
         try:
             yield
         finally:
-            self._turn()
-            self._running.pop()
+            try:
+                self._turn()
+            finally:
+                self._running.pop()
 
     def _turn(self) -> None:
         """Book the time since the last turn to the part that is running."""
+        _wait_for_devices()
         now = self._now()
         if self._running:
             self._seconds[self._running[-1]] += now - self._since
@@ -69,3 +74,13 @@ class StageClock:
             }
             for name, seconds in self._seconds.items()
         }
+
+
+def _wait_for_devices() -> None:
+    """Wait until the GPUs that this process uses are idle; load no torch and start no GPU."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_available() or not cuda.is_initialized():
+        return
+    for index in range(cuda.device_count()):
+        if cuda.memory_reserved(index):
+            cuda.synchronize(index)
