@@ -12,6 +12,7 @@ backward passes serves every candidate at every depth. The forecast is of second
 that is not small is only ranked by it.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -252,7 +253,13 @@ def _pass(
         for path in visits:
             module = root.get_submodule(path)
             undo.callback(thread_watchers().add(module, watcher(path, module)))
-        return model(**inputs)
+        return model(**_without_cache(root, inputs))
+
+
+def _without_cache(root: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs without a cache: a block that is run again would add its keys a second time."""
+    takes = "use_cache" in inspect.signature(root.forward).parameters
+    return {**inputs, **({"use_cache": False} if takes else {})}
 
 
 def _relative(delta: Tensor, after: Tensor) -> Array:

@@ -24,7 +24,10 @@ def budget(source: Source) -> Picture:
         for name, look in _LOOKS.items()
         for trace in line("layer", frame, ends(name), look, "block {layer:g}", look.label + " {}")
     ]
-    axes = theme.axis("block"), theme.axis("angular step")
+    axes = (
+        theme.axis("block"),
+        theme.axis("angular step", type="log", exponentformat="power", dtick=1),
+    )
     return {"data": traces, "layout": theme.layout(*axes, 300)}
 
 

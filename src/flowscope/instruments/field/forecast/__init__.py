@@ -7,7 +7,7 @@ __all__ = ["FORECAST", "STAGE", "TABLES"]
 
 FORECAST = Claim(
     name="F3",
-    title="Forecast",
+    title="Block cost",
     says="the forecast of rounding a block holds",
     asks="Does the forecast rank blocks by the cost of rounding them better than the relative "
     "error of their outputs, and is it right within a factor of 2, on prompts it has not seen?",
