@@ -24,8 +24,10 @@ def line_orders(
     """Random orders of ``high`` × ``wide`` lines in ``wide`` bands of ``high``."""
     bands = draw.permuted(np.tile(np.arange(wide), (count, 1)), axis=1)
     lines = draw.permuted(np.tile(np.arange(high), (count * wide, 1)), axis=1)
-    order: Int[np.ndarray, "count lines"] = bands[:, :, None] * high
-    return (order + lines.reshape(count, wide, high)).reshape(count, -1)
+    order: Int[np.ndarray, "count lines"] = bands[:, :, None] * high + lines.reshape(
+        count, wide, high
+    )
+    return order.reshape(count, -1)
 
 
 def moved(
