@@ -74,7 +74,9 @@ class Denoiser(nn.Module):
     def forward(self, parts: list[Tensor], cosine: Tensor, sine: Tensor) -> list[Tensor]:
         """Logits of every part, ``[rows, tokens, vocabulary]``."""
         sizes = self.sizes
-        x = F.embedding(torch.cat([part.flatten() for part in parts]), self.embedding)
+        tokens = torch.cat([part.flatten() for part in parts])
+        # A product: the gradient of a lookup would add up many thousand rows at a few addresses.
+        x = (F.one_hot(tokens, sizes.vocabulary).to(self.embedding.dtype) @ self.embedding).float()
         gains = self.gains.unbind(0)
         layers = zip(
             self.reading.unbind(0), self.writing.unbind(0), self.entering.unbind(0),

@@ -202,7 +202,7 @@ def watch(run: Run, step: int, losses: Tensor) -> None:
 def beaten(run: Run) -> bool:
     """Whether the other run of the arena was better when both had had their first seconds.
 
-    Better is the higher mean validation accuracy of the tasks.
+    Better is the higher mean validation accuracy of the tasks, then the lower mean loss.
     """
     options = run.options
     if options.arena is None or run.elapsed < options.duel:
@@ -211,10 +211,12 @@ def beaten(run: Run) -> bool:
     mine = options.arena / f"{options.name}.json"
     if not mine.exists():
         row = run.history[-1]
-        score = float(np.mean([row[task]["validation_accuracy"] for task in SHAPES]))
-        mine.write_text(json.dumps([score, options.name]))
+        right = float(np.mean([row[task]["validation_accuracy"] for task in SHAPES]))
+        loss = float(np.mean([row[task]["train_loss"] for task in SHAPES]))
+        loss = loss if math.isfinite(loss) else 1e9
+        mine.write_text(json.dumps([right, -loss, options.name]))
     scores = [json.loads(file.read_text()) for file in options.arena.glob("*.json")]
-    lost = max(scores)[1] != options.name
+    lost = max(scores)[2] != options.name
     if lost:
         print(f"{options.name} ends: {scores}", flush=True)
     return lost
