@@ -8,9 +8,15 @@ from flowscope.flows.entropy.dimensions import (
 from flowscope.flows.entropy.gaussian import gaussian_entropy, gaussian_surrogate
 from flowscope.flows.entropy.nearest import NearestEntropy, kozachenko_leonenko
 from flowscope.flows.entropy.neighbours import NeighbourLists, neighbour_lists
+from flowscope.flows.entropy.principal import (
+    PrincipalCoordinates,
+    effective_rank,
+    principal_coordinates,
+)
 from flowscope.flows.entropy.subsampling import (
     Ends,
     half_samples,
+    joint_ends,
     subsampled_ends,
     subsampled_interval,
 )
@@ -22,14 +28,18 @@ __all__ = [
     "NearestEntropy",
     "Negentropy",
     "NeighbourLists",
+    "PrincipalCoordinates",
     "dimension_of_distances",
+    "effective_rank",
     "gaussian_entropy",
     "gaussian_surrogate",
     "half_samples",
     "intrinsic_dimension",
+    "joint_ends",
     "kozachenko_leonenko",
     "negentropy",
     "neighbour_lists",
+    "principal_coordinates",
     "subsampled_ends",
     "subsampled_interval",
     "surrogate_bias",

@@ -22,6 +22,9 @@ LEAST_PER_DIMENSION = 10
 """Points for each dimension below which an entropy is a property of the estimator."""
 
 _ROWS = 2**21  # distances formed at a time
+_WIDE = 32  # coordinates above which a product of matrices is faster than differences
+_SPARE = 8  # neighbours listed beyond those that are asked for
+_TRUSTED = 1e6  # roundings below which the square of a distance is not taken from a product
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -118,7 +121,9 @@ def neighbour_lists(
 
     Notes
     -----
-    All pairs, O(N² d) time and O(N · count) memory; exact differences, no expansion of the square.
+    All pairs, O(N² d) time and O(N · count) memory. Distances are those of differences. Above 32
+    coordinates the neighbours are found through one product of matrices and their distances taken
+    by differences; where rounding of the product could matter, all differences are formed.
 
     Examples
     --------
@@ -142,14 +147,11 @@ def neighbour_lists(
     if count < 1:
         raise InvalidInputError(f"count must be at least 1; got {count}.")
     taken = min(count, int(candidates.max()))
-    distances, indices = [], []
-    for rows in torch.split(torch.arange(n), max(1, _ROWS // n)):
-        gaps = torch.cdist(
-            points[rows], points, compute_mode="donot_use_mm_for_euclid_dist"
-        ).masked_fill_(labels[rows, None] == labels[None], math.inf)
-        nearest = gaps.topk(taken, dim=1, largest=False)
-        distances.append(nearest.values)
-        indices.append(nearest.indices)
+    found = [
+        _nearest(points, labels, rows, taken)
+        for rows in torch.split(torch.arange(n), max(1, _ROWS // n))
+    ]
+    distances, indices = zip(*found, strict=True)
     return NeighbourLists(
         distances=torch.cat(distances),
         indices=torch.cat(indices),
@@ -157,3 +159,40 @@ def neighbour_lists(
         points=points,
         groups=labels,
     )
+
+
+def _nearest(
+    points: Float64[Tensor, "N d"], labels: Int64[Tensor, "N"], rows: Tensor, count: int
+) -> tuple[Float64[Tensor, "rows K"], Int64[Tensor, "rows K"]]:
+    """Distances and numbers of the neighbours of some rows."""
+    if points.shape[1] <= _WIDE:
+        return _by_differences(points, labels, rows, count)
+    centred = points - points.mean(0)
+    squares = centred.square().sum(1)
+    gaps = squares[rows, None] + squares - 2 * centred[rows] @ centred.mT
+    gaps.masked_fill_(labels[rows, None] == labels[None], math.inf)
+    listed = gaps.topk(min(count + _SPARE, len(points)), dim=1, largest=False)
+    distances = torch.stack(
+        [
+            torch.linalg.vector_norm(points[places] - points[row], dim=-1)
+            for row, places in zip(rows.tolist(), listed.indices, strict=True)
+        ]
+    ).masked_fill_(listed.values.isinf(), math.inf)
+    order = distances.topk(count, dim=1, largest=False)
+    indices = listed.indices.gather(1, order.indices)
+    rounding = 8 * torch.finfo(torch.float64).eps * float(squares.max())
+    unsure = order.values[:, -1].square() < _TRUSTED * rounding
+    if bool(unsure.any()):
+        again = _by_differences(points, labels, rows[unsure], count)
+        order.values[unsure], indices[unsure] = again
+    return order.values, indices
+
+
+def _by_differences(
+    points: Float64[Tensor, "N d"], labels: Int64[Tensor, "N"], rows: Tensor, count: int
+) -> tuple[Float64[Tensor, "rows K"], Int64[Tensor, "rows K"]]:
+    gaps = torch.cdist(
+        points[rows], points, compute_mode="donot_use_mm_for_euclid_dist"
+    ).masked_fill_(labels[rows, None] == labels[None], math.inf)
+    nearest = gaps.topk(count, dim=1, largest=False)
+    return nearest.values, nearest.indices

@@ -9,24 +9,35 @@ $$
 $$
 
 a delete-half jackknife (Shao and Wu 1989). The spread is taken around the mean of the halves, so
-that the bias of the smaller sample is not counted as spread. Groups are the unit.
+that the bias of the smaller sample is not counted as spread. Groups are the unit. Student's
+quantile has $1/(1/(G-1)+1/(B-1))$ degrees of freedom for B halves, which estimate the spread too.
 """
 
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float64
 from scipy.special import stdtrit
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 
-__all__ = ["LEAST_GROUPS", "Ends", "half_samples", "subsampled_ends", "subsampled_interval"]
+__all__ = [
+    "LEAST_GROUPS",
+    "Ends",
+    "half_samples",
+    "joint_ends",
+    "subsampled_ends",
+    "subsampled_interval",
+]
 
 LEAST_GROUPS = 8
 """Groups below which halves say nothing about the spread."""
+
+_MAXIMA = 4000  # simulated maxima behind a joint interval
 
 
 class Ends(NamedTuple):
@@ -64,10 +75,65 @@ def half_samples(
 
 def subsampled_ends(value: float, halves: Tensor, groups: int, *, level: float = 0.95) -> Ends:
     """Interval around a value from the same statistic on halves of the groups."""
-    m = groups // 2
-    spread = math.sqrt(m / (groups - m) * float(halves.double().var()))
-    half = float(stdtrit(groups - 1, 0.5 + 0.5 * level)) * spread
+    reach = float(stdtrit(_degrees(groups, len(halves)), 0.5 + 0.5 * level))
+    half = reach * float(_spreads(halves[:, None], groups)[0])
     return Ends(value - half, value + half)
+
+
+def joint_ends(
+    values: Float64[Tensor, "columns"],
+    halves: Float64[Tensor, "draws columns"],
+    groups: int,
+    *,
+    level: float = 0.95,
+    seed: int = 0,
+) -> tuple[Float64[Tensor, "columns"], Float64[Tensor, "columns"]]:
+    r"""Ends of intervals that cover all columns together.
+
+    The reach is the quantile of $\max_j|T_j|$, where $T$ has the correlation of the halves and
+    Student's distribution with the degrees of freedom that groups and draws leave.
+
+    Parameters
+    ----------
+    values
+        The statistics on all groups.
+    halves
+        The same on halves of the groups, the same halves for all columns.
+    groups
+        Number of groups.
+    level, seed
+        Level of the joint intervals, and the seed of the simulated maximum.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> halves = torch.randn(48, 3, generator=g).double()
+    >>> low, high = joint_ends(torch.zeros(3).double(), halves, 20)
+    >>> alone = subsampled_ends(0.0, halves[:, 0], 20)
+    >>> bool(high[0] > alone.high)
+    True
+    """
+    spreads = _spreads(halves, groups)
+    degrees = _degrees(groups, len(halves))
+    moved = (halves - halves.mean(0)) / halves.std(0).clamp_min(torch.finfo(torch.float64).tiny)
+    rng = np.random.default_rng(seed)
+    normal = rng.standard_normal((_MAXIMA, len(halves))) / math.sqrt(len(halves) - 1)
+    scale = np.sqrt(rng.chisquare(degrees, (_MAXIMA, 1)) / degrees)
+    largest = np.abs(normal @ moved.numpy() / scale).max(1)
+    reach = max(float(np.quantile(largest, level)), float(stdtrit(degrees, 0.5 + 0.5 * level)))
+    return values - reach * spreads, values + reach * spreads
+
+
+def _spreads(halves: Float64[Tensor, "draws columns"], groups: int) -> Float64[Tensor, "columns"]:
+    """Standard error of each column."""
+    m = groups // 2
+    spreads: Tensor = math.sqrt(m / (groups - m)) * halves.double().std(0)
+    return spreads
+
+
+def _degrees(groups: int, draws: int) -> float:
+    """Degrees of freedom of a spread over groups that is itself estimated from draws."""
+    return 1 / (1 / (groups - 1) + 1 / (draws - 1))
 
 
 def subsampled_interval(

@@ -6,9 +6,12 @@ a_{ij} \propto e^{\beta\langle Qx_i,\,Kx_j\rangle},
 $$
 
 with weights that sum to one over the visible $j$ (softmax), or divided by the number of visible
-$j$ (unnormalised). A causal particle sees itself and the particles before it.
+$j$ (unnormalised). A causal particle sees itself and the particles before it. Noise of strength
+$\sigma$ adds Brownian motion on the sphere (generator $\frac12\sigma^2\Delta$), which damps the
+spherical degree $\ell$ at the rate $\frac12\sigma^2\ell(\ell+d-2)$.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,7 +22,14 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.flows.sphere.rates import read_beta
 
-__all__ = ["ParticleAttention", "particle_flow", "particle_velocity"]
+__all__ = [
+    "ParticleAttention",
+    "as_particles",
+    "jittered",
+    "particle_flow",
+    "particle_velocity",
+    "plain_velocity",
+]
 
 UNIT_TOLERANCE = 1e-6
 _Matrices: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -67,22 +77,44 @@ def particle_velocity(x: Tensor, attention: ParticleAttention) -> Float64[Tensor
     >>> v.round(decimals=4).tolist()
     [[0.0, 0.5], [0.5, 0.0]]
     """
-    points = _read_particles(x)
+    points = as_particles(x)
     return _velocity(points, attention, _matrices(attention, points.shape[1]))
 
 
 def particle_flow(
-    x: Tensor, attention: ParticleAttention, duration: float, steps: int
+    x: Tensor,
+    attention: ParticleAttention,
+    duration: float,
+    steps: int,
+    *,
+    noise: float = 0.0,
+    generator: torch.Generator | None = None,
 ) -> Float64[Tensor, "times N d"]:
-    """Path of the particles at ``steps + 1`` equally spaced times, the start first.
+    r"""Path of the particles at ``steps + 1`` equally spaced times, the start first.
 
     A step is one of the classical Runge-Kutta method of order four for the velocity at ``x/|x|``,
-    then the division by the norm. Both leave the order at four, and the path on the sphere.
+    then the division by the norm. Both leave the order at four, and the path on the sphere. With
+    noise, a Brownian increment along the geodesic of a Gaussian tangent vector follows, of weak
+    order one.
+
+    Parameters
+    ----------
+    x
+        Unit vectors, one a row.
+    attention
+        Inverse temperature, matrices and mask.
+    duration, steps
+        Time, and the number of steps it is cut into.
+    noise
+        Strength σ of the noise, per square root of time and coordinate of the tangent plane.
+    generator
+        Random numbers of the noise.
 
     Raises
     ------
     InvalidInputError
-        As `particle_velocity`, or if ``duration`` is not finite or ``steps`` is below 1.
+        As `particle_velocity`, or if ``duration`` is not finite, ``steps`` is below 1 or ``noise``
+        is negative.
 
     Examples
     --------
@@ -94,12 +126,29 @@ def particle_flow(
         raise InvalidInputError(
             f"A flow needs a finite duration and 1 step or more; found {duration} and {steps}."
         )
-    points = _read_particles(x)
+    if not 0 <= noise < math.inf:
+        raise InvalidInputError(f"noise is a strength of 0 or more; found {noise}.")
+    points = as_particles(x)
     matrices = _matrices(attention, points.shape[1])
     path = [points]
     for _ in range(steps):
-        path.append(_step(path[-1], attention, matrices, duration / steps))
+        moved = _step(path[-1], attention, matrices, duration / steps)
+        path.append(jittered(moved, noise * math.sqrt(abs(duration) / steps), generator))
     return torch.stack(path)
+
+
+def jittered(
+    x: Float64[Tensor, "*batch N d"],
+    size: float | Tensor,
+    generator: torch.Generator | None = None,
+) -> Float64[Tensor, "*batch N d"]:
+    """Unit vectors moved along the geodesics of Gaussian tangent vectors of that size."""
+    if isinstance(size, float) and size == 0:
+        return x
+    drawn = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    tangent = size * (drawn - (drawn * x).sum(-1, keepdim=True) * x)
+    angle = torch.linalg.vector_norm(tangent, dim=-1, keepdim=True)
+    return _unit(angle.cos() * x + torch.sinc(angle / math.pi) * tangent)
 
 
 def _step(x: Tensor, attention: ParticleAttention, matrices: _Matrices, h: float) -> Tensor:
@@ -130,12 +179,18 @@ def _velocity(x: Tensor, attention: ParticleAttention, matrices: _Matrices) -> T
     return write - radial
 
 
+def plain_velocity(x: Float64[Tensor, "*batch N d"], beta: float) -> Float64[Tensor, "*batch N d"]:
+    """Velocity with identity matrices and softmax, of several clouds at once, unchecked."""
+    return _velocity(x, ParticleAttention(beta), (None, None, None))
+
+
 def _unit(x: Tensor) -> Tensor:
     norms: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / norms
 
 
-def _read_particles(x: Tensor) -> Float64[Tensor, "N d"]:
+def as_particles(x: Tensor) -> Float64[Tensor, "N d"]:
+    """Read x as unit vectors, one a row."""
     points = torch.as_tensor(x).to(torch.float64)
     if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] < 2:
         raise InvalidInputError(

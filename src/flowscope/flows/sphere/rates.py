@@ -27,6 +27,7 @@ from flowscope.errors import InvalidInputError
 __all__ = [
     "critical_beta",
     "critical_coupling",
+    "critical_noise",
     "equiangular",
     "fastest_degree",
     "growth_rate",
@@ -102,6 +103,23 @@ def critical_coupling(beta: float, dim: int) -> float:
     beta, half = read_beta(beta), 0.5 * _whole("dim", dim, 2)
     log_power = half * math.log(0.5 * beta)
     return math.exp(log_power - float(gammaln(half)) - _log_bessel(half, beta))
+
+
+def critical_noise(beta: float, dim: int) -> float:
+    r"""Variance $\sigma^2$ of the noise above which softmax attention leaves the law uniform.
+
+    $$ \sigma_c^2 = \frac{2\lambda_1}{d-1}
+                  = \frac2\beta\,\frac{I_{d/2}(\beta)}{I_{d/2-1}(\beta)}, $$
+
+    where the damping of degree 1, $\tfrac12\sigma^2(d-1)$, equals its growth rate. A degree
+    $\ell>1$ has $\lambda_\ell/\ell(\ell+d-2)$ below that of degree 1, so it is damped first.
+
+    Examples
+    --------
+    >>> round(critical_noise(1e-6, 3), 6), round(critical_noise(9.0, 2), 4)
+    (0.666667, 0.2095)
+    """
+    return 2 * growth_rate(beta, 1, dim) / (_whole("dim", dim, 2) - 1)
 
 
 def critical_beta(dim: int) -> float:

@@ -1,0 +1,109 @@
+r"""The effective potential of a flow: what its symmetric Jacobian says, without a pair (ν, U).
+
+A law that obeys $\partial_t\rho=\nu\Delta\rho+\nabla\cdot(\rho\nabla U)$ moves with the velocity
+$u=-\nabla(U+\nu\log\rho)$. Only this sum can be seen: for every $\nu$ the potential
+
+$$ U_\nu = U-(\nu-\nu_0)\log\rho $$
+
+gives the same path of laws. What is read is the symmetric part of $\nabla u$, minus the Hessian of
+the *effective* potential $U+\nu\log\rho$. Its least eigenvalue over points bounds how fast clouds
+draw together (Bakry and Émery, with the effective potential in place of U); a negative one is a
+direction in which the flow expands.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+
+__all__ = ["LOW_QUANTILE", "Curvature", "curvature", "equivalent_stiffness"]
+
+LOW_QUANTILE = 0.05
+"""Share of the points below the quantile that stands for the least curvature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curvature:
+    """Eigenvalues of −sym ∇u over points.
+
+    Attributes
+    ----------
+    lowest
+        5 % quantile over points of the least eigenvalue: the λ_min of Bakry and Émery, without the
+        outermost points.
+    median
+        Median over points of the least eigenvalue.
+    mean_values
+        Eigenvalues of the mean of −sym ∇u, ascending.
+    expanding
+        Mean number of directions in which the flow expands (negative eigenvalues).
+    turning
+        Share of the squared Jacobian that is antisymmetric.
+    """
+
+    lowest: float
+    median: float
+    mean_values: tuple[float, ...]
+    expanding: float
+    turning: float
+
+
+def curvature(jacobians: Float64[Tensor, "N r r"]) -> Curvature:
+    """Curvature of the effective potential from the Jacobian of the flow at points.
+
+    Raises
+    ------
+    InvalidInputError
+        If there are no square matrices.
+
+    Examples
+    --------
+    >>> found = curvature(torch.tensor([[[0.3, 1.0], [-1.0, -0.1]]]))
+    >>> round(found.lowest, 6), found.expanding, round(found.turning, 3)
+    (-0.3, 1.0, 0.952)
+    """
+    if jacobians.ndim != 3 or not len(jacobians) or jacobians.shape[1] != jacobians.shape[2]:
+        raise InvalidInputError(
+            "Jacobians must be square matrices, one for each point; found shape "
+            f"{tuple(jacobians.shape)}."
+        )
+    J = jacobians.double()
+    bent = -0.5 * (J + J.mT)
+    values = torch.linalg.eigvalsh(bent)
+    least = values[:, 0]
+    size = float(J.square().sum())
+    return Curvature(
+        lowest=float(least.quantile(LOW_QUANTILE)),
+        median=float(least.quantile(0.5)),
+        mean_values=tuple(torch.linalg.eigvalsh(bent.mean(0)).tolist()),
+        expanding=float((values < 0).sum(1).double().mean()),
+        turning=float((J + bent).square().sum()) / size if size else math.nan,
+    )
+
+
+def equivalent_stiffness(nu: float, reference: tuple[float, float], variance: float) -> float:
+    r"""Stiffness that gives a Gaussian law the path of another pair of diffusion and stiffness.
+
+    $$ k_\nu = k_0 + \frac{\nu-\nu_0}{s^2}, \qquad U = \tfrac12k_\nu y^2 . $$
+
+    Parameters
+    ----------
+    nu
+        Diffusion ν of the other description.
+    reference
+        (ν₀, k₀) of the law.
+    variance
+        s², the variance of the law now.
+
+    Examples
+    --------
+    >>> equivalent_stiffness(1.0, (0.5, 1.0), 0.5)
+    2.0
+    """
+    if not variance > 0:
+        raise InvalidInputError(f"variance must be above 0; found {variance}.")
+    return reference[1] + (nu - reference[0]) / variance

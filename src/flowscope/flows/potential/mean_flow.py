@@ -1,0 +1,183 @@
+r"""The mean flow of one step of a cloud, and its Jacobian.
+
+A step takes the state $y$ to $y'$. Its *mean flow* is $u(y)=\mathbb E[y'-y\mid y]$; what is left,
+$y'-y-u(y)$, is noise as far as $y$ goes. In the residual stream it is what the chosen coordinates
+do not hold: other coordinates, other tokens.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float64, Int64
+from torch import Tensor
+
+from flowscope.errors import InvalidInputError
+from flowscope.flows.entropy.neighbours import read_points
+from flowscope.flows.potential.polynomials import (
+    STRENGTHS,
+    Basis,
+    GroupMoments,
+    basis_of,
+    group_moments,
+    held_out_error,
+    weights_of,
+)
+from flowscope.simplex.probability import ArrayLike
+
+__all__ = ["MeanFlow", "mean_flow", "read_step"]
+
+_FOLDS = 5
+_LEAST_PER_FUNCTION = 4  # points for every function of the basis
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MeanFlow:
+    """Mean velocity of a step as a polynomial of the state.
+
+    Attributes
+    ----------
+    points, velocities
+        States before the step, and y' − y.
+    weights, basis, strength
+        The fit to all points; degree and ridge were chosen on held-out groups.
+    residuals
+        What the fit to the other groups leaves of each velocity.
+    explained
+        Share of the squared velocities that the fit explains on held-out groups, mean velocity
+        included.
+    """
+
+    points: Float64[Tensor, "N r"]
+    velocities: Float64[Tensor, "N r"]
+    weights: Float64[Tensor, "F r"]
+    basis: Basis
+    strength: float
+    residuals: Float64[Tensor, "N r"]
+    explained: float
+    place: Int64[Tensor, "N"]
+    moments: GroupMoments
+
+    def jacobians(self, chosen: Bool[Tensor, "N"] | None = None) -> Float64[Tensor, "n r r"]:
+        """∇u at the points, or at those of some groups, fitted to the same groups."""
+        if chosen is None:
+            return self.basis.slopes(self.points, self.weights)
+        groups = torch.zeros(len(self.moments.count), dtype=torch.bool)
+        groups[self.place[chosen]] = True
+        gram, cross, _, _ = self.moments.over(groups)
+        return self.basis.slopes(self.points[chosen], weights_of(gram, cross, self.strength))
+
+    @property
+    def mapped(self) -> Float64[Tensor, "N r"]:
+        """Y + u(y)."""
+        return self.points + self.basis.values(self.points) @ self.weights
+
+
+def mean_flow(
+    before: Tensor | ArrayLike,
+    after: Tensor | ArrayLike,
+    groups: Tensor,
+    *,
+    degrees: tuple[int, ...] = (1, 2),
+) -> MeanFlow:
+    r"""Mean flow of a step, degree and ridge chosen by cross-validation over groups.
+
+    $$ u = \arg\min \sum_i \lVert y_i' - y_i - u(y_i)\rVert^2 + \text{ridge} $$
+
+    Parameters
+    ----------
+    before, after
+        Coordinates of the same points before and after the step.
+    groups
+        Group of each point (its prompt).
+    degrees
+        Degrees of the polynomials that are tried; a quadratic one only with four points for each
+        of its functions.
+
+    Raises
+    ------
+    InvalidInputError
+        If shapes differ, an entry is not finite, there are fewer groups than five, or fewer than
+        four points for each function of a linear flow.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> y = torch.randn(600, 2, generator=g, dtype=torch.float64)
+    >>> flow = mean_flow(y, 1.1 * y, torch.arange(600) % 20)
+    >>> flow.jacobians().mean(0).diagonal().round(decimals=3).tolist(), round(flow.explained, 3)
+    ([0.1, 0.1], 1.0)
+    """
+    y, v, place = read_step(before, after, groups)
+    count = int(place.max()) + 1
+    folds = torch.arange(count) % _FOLDS
+    best: tuple[float, float, Basis, GroupMoments] | None = None
+    for degree in degrees:
+        basis = basis_of(y, degree)
+        if degree > min(degrees) and len(y) < _LEAST_PER_FUNCTION * basis.size:
+            continue
+        moments = group_moments(basis, y, v, place)
+        for strength in STRENGTHS:
+            error = held_out_error(moments, folds, strength)
+            if best is None or error < best[0]:
+                best = error, strength, basis, moments
+    assert best is not None
+    error, strength, basis, moments = best
+    gram, cross, energy, _ = moments.over()
+    return MeanFlow(
+        points=y,
+        velocities=v,
+        weights=weights_of(gram, cross, strength),
+        basis=basis,
+        strength=strength,
+        residuals=_residuals(moments, basis, y, v, folds[place], strength, folds),
+        explained=1 - error / energy,
+        place=place,
+        moments=moments,
+    )
+
+
+def read_step(
+    before: Tensor | ArrayLike, after: Tensor | ArrayLike, groups: Tensor
+) -> tuple[Float64[Tensor, "N r"], Float64[Tensor, "N r"], Int64[Tensor, "N"]]:
+    """States, velocities and the number of each point's group, from 0."""
+    y, end = read_points(before, "before"), read_points(after, "after")
+    if y.shape != end.shape or tuple(torch.as_tensor(groups).shape) != (len(y),):
+        raise InvalidInputError(
+            "before and after must be the same points, and groups name a group for each; found "
+            f"shapes {tuple(y.shape)}, {tuple(end.shape)} and "
+            f"{tuple(torch.as_tensor(groups).shape)}."
+        )
+    names, place = torch.unique(torch.as_tensor(groups).cpu(), return_inverse=True)
+    if len(names) < _FOLDS:
+        raise InvalidInputError(
+            f"A mean flow is chosen on held-out groups and needs {_FOLDS} of them; found "
+            f"{len(names)}. Give more texts."
+        )
+    least = _LEAST_PER_FUNCTION * (y.shape[1] + 1)
+    if len(y) < least:
+        raise InvalidInputError(
+            f"A flow of {y.shape[1]} coordinates needs {least} points; found {len(y)}. Give more "
+            "points or fewer coordinates."
+        )
+    v = end - y
+    if not bool(v.any()):
+        raise InvalidInputError("Nothing moves: before and after are equal.")
+    return y, v, place
+
+
+def _residuals(
+    moments: GroupMoments,
+    basis: Basis,
+    y: Tensor,
+    v: Tensor,
+    fold_of: Int64[Tensor, "N"],
+    strength: float,
+    folds: Int64[Tensor, "G"],
+) -> Float64[Tensor, "N r"]:
+    left = torch.empty_like(v)
+    for fold in range(_FOLDS):
+        gram, cross, _, _ = moments.over(folds != fold)
+        weights = weights_of(gram, cross, strength)
+        held = fold_of == fold
+        left[held] = v[held] - basis.values(y[held]) @ weights
+    return left
