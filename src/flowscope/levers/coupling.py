@@ -41,6 +41,7 @@ from flowscope.levers.schedule import Schedule, Strengths
 from flowscope.levers.selection import Selection, indices, place, refuse_cached
 from flowscope.levers.streams import ImageKeys
 from flowscope.tap import AttentionCall, Site
+from flowscope.tap.dispatch import is_routed
 from flowscope.tap.kernels import interface_attention
 
 __all__ = ["CouplingChange", "ReplicaCoupling", "couple"]
@@ -264,7 +265,7 @@ def _may_be_overwritten(intra: Tensor, call: AttentionCall) -> bool:
 
     A tap or another mode around this one may have given the tensor away, or lent it.
     """
-    if torch._C._len_torch_function_stack():
+    if torch._C._len_torch_function_stack() or is_routed():
         return False
     inputs = (call.q, call.k, call.v)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (intra, *inputs)):

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -28,8 +27,8 @@ from flowscope.probes.tap_loop import model_anatomy
 from flowscope.records import Unavailable
 from flowscope.replica import ReplicaBlock, row_softmax
 from flowscope.tap import Anatomy, Block, Chain
-from flowscope.tap.dispatch import eager_code, thread_watchers
-from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
+from flowscope.tap.dispatch import ATTENTION, MULTI_HEAD, eager_code, thread_watchers
+from flowscope.tap.kernels import REQUESTS, Request, multi_head
 from flowscope.tap.trace import arguments_of, mapped, outputs_in, tensors_in
 
 __all__ = ["LiveBlock", "live_block"]
@@ -162,11 +161,10 @@ class _Seam(TorchFunctionMode):
     ) -> Any:
         """Let every function through but attention."""
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
+        if func is ATTENTION:
             return self._attend(*args, **kwargs)
-        if func is F.multi_head_attention_forward:
-            with routed_attention(self._attend):
-                return func(*args, **kwargs)
+        if func is MULTI_HEAD:
+            return multi_head(self._attend, args, kwargs)
         return func(*args, **kwargs)
 
     def _attend(self, *args: Any, **kwargs: Any) -> Tensor:

@@ -7,13 +7,16 @@ pieces are found is in `flowscope.tap.discovery`; this module only says what was
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from flowscope.errors import TapError
 from flowscope.records import Unavailable
 from flowscope.tap.events import Site, WriteKind
 from flowscope.tap.tail import Tail
 
-__all__ = ["Anatomy", "AttentionSite", "Block", "Chain"]
+__all__ = ["Anatomy", "AttentionSite", "Block", "Chain", "Listening"]
+
+Listening = Literal["name", "mode", "interface"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +42,8 @@ class Block:
         For each stream that passes through: the position of its tensor in the block's output.
     writes
         For each stream: the kinds of its additions in order, or why they cannot be followed.
+    overwritten
+        Streams whose input tensor the block writes into.
     """
 
     index: int
@@ -46,6 +51,7 @@ class Block:
     attentions: tuple[AttentionSite, ...]
     places: dict[str, int]
     writes: dict[str, tuple[WriteKind, ...] | Unavailable]
+    overwritten: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +83,11 @@ class Anatomy:
     seam
         ``"sdpa"`` when torch's own attention is read in place, ``"interface"`` when the backend of
         a transformers model must be switched (equal within the tolerance of the dtype).
+    order
+        Every attention site in call order.
+    listening
+        How attention is heard: ``"name"`` when every call looks torch's function up by its name,
+        ``"mode"`` when a torch function mode is needed, ``"interface"`` with the seam of that name.
     """
 
     chains: tuple[Chain, ...]
@@ -84,6 +95,8 @@ class Anatomy:
     outside: tuple[AttentionSite, ...]
     tail: Tail | Unavailable
     seam: str
+    order: tuple[AttentionSite, ...]
+    listening: Listening
 
     @property
     def attentions(self) -> tuple[AttentionSite, ...]:

@@ -26,6 +26,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from flowscope.errors import TapError
+
 __all__ = ["AttentionCall", "BlockPass", "Rows", "Site", "Write", "WriteKind"]
 
 WriteKind = Literal["attention", "cross_attention", "feed_forward", "mixed", "external"]
@@ -174,18 +176,34 @@ class BlockPass:
         Where; ``site.stream`` names the stream (SD3 and Flux blocks carry two).
     hidden_in, hidden_out
         The stream before and after the block.
-    writes
-        The additions in order. Empty when the block does not simply add (post-norm models): what
-        needs writes must then abstain, and the anatomy says why.
     forward
         Number of the model's forward pass since the tap was entered, from 0.
     """
 
     site: Site
     hidden_in: Float[Tensor, "*batch L d"]
-    writes: tuple[Write, ...]
     hidden_out: Float[Tensor, "*batch L d"]
     forward: int
+    _writes: tuple[Write, ...] | None = field(repr=False)
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The additions in order.
+
+        Empty when the block does not simply add (post-norm models): what needs writes must then
+        abstain, and the anatomy says why.
+
+        Raises
+        ------
+        TapError
+            When no listener asked for writes: they are followed on request.
+        """
+        if self._writes is None:
+            raise TapError(
+                f"Additions of block {self.site.path} were not followed, because the listener was "
+                "added with writes=False. Add it with tap.on_block(listener)."
+            )
+        return self._writes
 
 
 def _widened(x: Tensor) -> Tensor:

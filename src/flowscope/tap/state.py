@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["State", "state_kept"]
+__all__ = ["State", "state_kept", "version"]
 
 # A copy of every buffer would double the memory of models whose quantised weights are buffers.
 _LARGE = 2**20
@@ -104,11 +104,11 @@ class _BufferState:
         plain = type(buffer) in (Tensor, nn.Buffer) and not buffer.is_meta
         self._buffer = buffer
         self._value = buffer.clone() if plain and buffer.numel() <= _LARGE else None
-        self._version = _version(buffer)
+        self._version = version(buffer)
 
     def changed(self) -> bool:
         if self._value is None:
-            return _version(self._buffer) != self._version
+            return version(self._buffer) != self._version
         return not torch.equal(self._buffer, self._value)
 
     def restore(self) -> None:
@@ -117,7 +117,8 @@ class _BufferState:
                 self._buffer.copy_(self._value)
 
 
-def _version(tensor: Tensor) -> int:
+def version(tensor: Tensor) -> int:
+    """How often a tensor was written into; 0 for one of inference mode, which does not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -64,19 +64,23 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Attention:
-    """One attention call: the op it ran in, its query and key values, its head groups."""
+    """One attention call: the op it ran in, its query and key values, its head groups, its kind."""
 
     op: int
     query: int
     key: int
     groups: int
     lengths: tuple[int, int]
+    kind: tuple[Any, ...]
     call: "ModuleCall"
 
 
 @dataclass(slots=True, eq=False)
 class ModuleCall:
-    """One call of a module, with the calls it made and the range of torch functions it ran."""
+    """One call of a module, with the calls it made and the range of torch functions it ran.
+
+    `overwritten` names the inputs whose tensors were written into.
+    """
 
     module: nn.Module
     path: str
@@ -87,6 +91,7 @@ class ModuleCall:
     ops: range = range(0)
     attentions: int = 0
     kept: dict[int, Tensor] = field(default_factory=dict)
+    overwritten: frozenset[str] = frozenset()
 
     def release(self) -> None:
         """Let go of the output tensors kept here and below."""
