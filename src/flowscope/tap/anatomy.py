@@ -7,6 +7,7 @@ pieces are found is in `flowscope.tap.discovery`; this module only says what was
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from flowscope.errors import TapError
@@ -44,6 +45,8 @@ class Block:
         For each stream: the kinds of its additions in order, or why they cannot be followed.
     overwritten
         Streams whose input tensor the block writes into.
+    sites
+        For each stream: the site of its pass.
     """
 
     index: int
@@ -51,7 +54,8 @@ class Block:
     attentions: tuple[AttentionSite, ...]
     places: dict[str, int]
     writes: dict[str, tuple[WriteKind, ...] | Unavailable]
-    overwritten: frozenset[str] = frozenset()
+    overwritten: frozenset[str]
+    sites: dict[str, Site]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,6 +107,15 @@ class Anatomy:
         """Every attention site: those of the chains, then those outside."""
         inside = (a for chain in self.chains for block in chain.blocks for a in block.attentions)
         return (*inside, *self.outside)
+
+    @cached_property
+    def visits(self) -> dict[str, list[tuple[Chain, Block]]]:
+        """Blocks by the module that is called, in call order."""
+        found: dict[str, list[tuple[Chain, Block]]] = {}
+        for chain in self.chains:
+            for block in chain.blocks:
+                found.setdefault(block.path, []).append((chain, block))
+        return found
 
     def chain(self, name: str) -> Chain:
         """The chain of that name."""

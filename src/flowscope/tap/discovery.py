@@ -240,6 +240,7 @@ def _block(
         places=places,
         writes={s: followed.writes(s, call.outputs[p].value) for s, p in places.items()},
         overwritten=call.overwritten.intersection(places),
+        sites={s: Site(chain=chain, index=index, path=call.path, call=0, stream=s) for s in places},
     )
 
 

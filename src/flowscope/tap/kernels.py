@@ -16,7 +16,7 @@ before.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -41,7 +41,7 @@ INTERFACE: Final = "flowscope"
 _BACKEND: Final = "_attn_implementation"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Request:
     """One attention call, whichever function it came through."""
 
@@ -73,21 +73,31 @@ def _from_sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Request:
-    def kernel() -> Tensor:
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-
     return Request(
-        q=query,
-        k=key,
-        v=value,
-        mask=attn_mask,
-        causal=is_causal,
-        scale=query.shape[-1] ** -0.5 if scale is None else scale,
-        softcap=None,
-        dropout=dropout_p,
-        kernel=kernel,
+        query,
+        key,
+        value,
+        attn_mask,
+        is_causal,
+        query.shape[-1] ** -0.5 if scale is None else scale,
+        None,
+        dropout_p,
+        partial(_sdpa, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa),
+    )
+
+
+def _sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, dropout, causal, scale=scale, enable_gqa=grouped
     )
 
 
@@ -131,17 +141,8 @@ def _from_interface(
     softcap: float | None,
     dropout: float,
 ) -> Request:
-    return Request(
-        q=query,
-        k=key,
-        v=value,
-        mask=mask,
-        causal=False,
-        scale=scale,
-        softcap=softcap,
-        dropout=dropout,
-        kernel=lambda: interface_attention(query, key, value, mask, scale, softcap, dropout),
-    )
+    kernel = partial(interface_attention, query, key, value, mask, scale, softcap, dropout)
+    return Request(query, key, value, mask, False, scale, softcap, dropout, kernel)
 
 
 REQUESTS: Final[dict[Callable[..., Any], Callable[..., Request]]] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 from flowscope.errors import TapError
 from flowscope.records import Unavailable
 from flowscope.tap.anatomy import Block, Chain
-from flowscope.tap.events import BlockPass, Site, Write, WriteKind
+from flowscope.tap.events import BlockPass, Write, WriteKind, event
 from flowscope.tap.state import version
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, outputs_in
 
@@ -159,16 +159,10 @@ class OpenBlock:
         outputs, found = outputs_in(output), []
         for stream, place in self.block.places.items():
             hidden_out = outputs[place]
-            site = Site(
-                chain=self.chain.name,
-                index=self.block.index,
-                path=self.block.path,
-                call=0,
-                stream=stream,
-            )
             found.append(
-                BlockPass(
-                    site=site,
+                event(
+                    BlockPass,
+                    site=self.block.sites[stream],
                     hidden_in=self.hidden_in[stream],
                     hidden_out=hidden_out,
                     forward=forward,

@@ -1,33 +1,32 @@
 """A model as it is: what anatomies are kept by, looked at before every pass.
 
-torch's registration hooks would tell of changes without being asked, but not of all of them:
-nothing is registered when a layer is taken out of an ``nn.ModuleList`` or put into one, by ``del``,
-``.to`` and ``.eval``, or when a weight is swapped in ``_parameters`` (as off-loading does). And they
-are called for every module that any thread builds. So the model is looked at, by loops that run
-inside Python's own functions.
+torch's registration hooks would tell of changes without being asked, but not of all of them.
+Nothing is registered when a layer is taken out of an ``nn.ModuleList`` or put into one, by ``del``,
+``.to`` and ``.eval``, or when a weight is swapped in ``_parameters``, as off-loading does. And they
+are called for every module that any thread builds. So the model is looked at, in two parts: the
+children of its modules, by loops inside Python's own functions, and what else an anatomy rests on.
+Weights inside a block change no site and are not looked at.
 """
 
 import weakref
-from collections.abc import Sequence
 from itertools import chain
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter, is_
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from flowscope.tap.anatomy import Anatomy
 from flowscope.tap.tail import Tail
 
 __all__ = ["KnownAnatomy", "Stamp", "known_anatomy", "remembered"]
 
-_CHILDREN, _WEIGHTS = attrgetter("_modules"), attrgetter("_parameters")
-_KEYS, _VALUES = methodcaller("keys"), methodcaller("values")
+_CHILDREN, _TRAINING = attrgetter("_modules"), attrgetter("training")
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _KNOWN_PER_MODEL = 4
-_TRAINING, _KIND = attrgetter("training"), attrgetter("dtype", "device")
 
 
 class Stamp:
-    """Modules, parameters and mode of a model, as they are now.
+    """The modules of a model and whether it is trained, as they are now.
 
     Examples
     --------
@@ -41,105 +40,78 @@ class Stamp:
     """
 
     def __init__(self, root: nn.Module) -> None:
-        self.modules = list(root.modules())
-        self._names, self._parts = _names(self.modules), _parts(self.modules)
-        self._training = [*map(_TRAINING, self.modules)]
-        self._weights = [part for part in self._parts if isinstance(part, Tensor)]
-        self._kinds = [*map(_KIND, self._weights)]
+        self._root, self._training = root, root.training
+        # TorchScript keeps the children of its modules elsewhere, where nothing can be swapped.
+        held = [m for m in root.modules() if m._modules and isinstance(m._modules, dict)]
+        self._places = [*map(_CHILDREN, held)]
+        self._sizes = [*map(len, self._places)]
+        self._children = [*chain.from_iterable(map(dict.values, self._places))]
+        # Taking something out of one of these gives it another dictionary.
+        self._lists = [m for m in held if isinstance(m, _CONTAINERS)]
+        self._listed = [*map(_CHILDREN, self._lists)]
 
     def holds(self) -> bool:
         """Whether nothing has changed since."""
-        return (
-            [*map(_TRAINING, self.modules)] == self._training
-            and _names(self.modules) == self._names
-            and self._same_parts()
-            and [*map(_KIND, self._weights)] == self._kinds
-        )
-
-    def _same_parts(self) -> bool:
-        """Whether modules and parameters are the same objects.
-
-        An off-loaded weight is put back as a new object without values after each pass.
-        """
-        parts = _parts(self.modules)
-        if all(map(is_, parts, self._parts)):
-            return True
-        if not all(a is b or _alike(a, b) for a, b in zip(parts, self._parts, strict=True)):
+        try:
+            return (
+                self._root.training is self._training
+                and [*map(len, self._places)] == self._sizes
+                and [*chain.from_iterable(map(dict.values, self._places))] == self._children
+                and all(map(is_, map(_CHILDREN, self._lists), self._listed))
+            )
+        except RuntimeError:  # another thread is changing it
             return False
-        self._parts = parts
-        self._weights = [part for part in parts if isinstance(part, Tensor)]
-        return True
 
-
-class _Trace:
-    """What is left of a stamp: it keeps nothing of the model alive."""
-
-    def __init__(self, stamp: Stamp) -> None:
-        self._held = [_reference(part) for part in (*stamp.modules, *stamp._parts)]
-        self._rest = (stamp._names, stamp._training, stamp._kinds)
-
-    def equals(self, stamp: Stamp) -> bool:
-        """Whether this is the stamp of the same model in the same state."""
-        if self._rest != (stamp._names, stamp._training, stamp._kinds):
-            return False
-        now = (*stamp.modules, *stamp._parts)
-        return len(now) == len(self._held) and all(
-            held() is part if isinstance(held, weakref.ref) else held == _reference(part)
-            for held, part in zip(self._held, now, strict=True)
-        )
-
-
-def _names(modules: Sequence[nn.Module]) -> list[list[str]]:
-    """Names of the children and weights of each module."""
-    held = chain(map(_CHILDREN, modules), map(_WEIGHTS, modules))
-    return [*map(list, map(_KEYS, held))]
-
-
-def _parts(modules: Sequence[nn.Module]) -> list[Any]:
-    """Children and weights of all modules; None where a place is empty."""
-    held = chain(map(_CHILDREN, modules), map(_WEIGHTS, modules))
-    return [*chain.from_iterable(map(_VALUES, held))]
-
-
-def _alike(now: Any, before: Any) -> bool:
-    """Whether both are weights without values, of one shape."""
-    tensors = isinstance(now, Tensor) and isinstance(before, Tensor)
-    return tensors and now.is_meta and before.is_meta and now.shape == before.shape
-
-
-def _reference(part: Any) -> Any:
-    """A weak reference; of a weight without values, which is made anew in each pass, its shape."""
-    if part is None or (isinstance(part, Tensor) and part.is_meta):
-        return None if part is None else part.shape
-    return weakref.ref(part)
+    def trace(self) -> tuple[Any, ...]:
+        """What is kept of it: equal for the same model in the same state, holds nothing of it."""
+        names = tuple(chain.from_iterable(self._places))
+        modules = [self._root, *(child for child in self._children if child is not None)]
+        modes = tuple(map(_TRAINING, modules))
+        return names, tuple(self._sizes), modes, tuple(map(weakref.ref, modules))
 
 
 class KnownAnatomy:
-    """An anatomy and the model in the state in which it was found.
+    """An anatomy, and the model in the state in which it was found.
 
-    The tail may rest on buffers, and moving a model makes new ones: those are looked at, too.
+    Beside the modules it rests on the weights of the tail, wherever they are held, and on the mode,
+    dtype and device of the blocks: a model that is moved keeps its parameters, with other values,
+    and makes new buffers.
     """
 
-    def __init__(self, anatomy: Anatomy, stamp: Stamp, key: Any) -> None:
+    def __init__(self, anatomy: Anatomy, root: nn.Module, stamp: Stamp, key: Any) -> None:
         self.anatomy = anatomy
-        self._trace, self._key, self._forgotten = _Trace(stamp), key, False
-        weights = anatomy.tail.weights if isinstance(anatomy.tail, Tail) else ()
-        self._buffers = [
-            (module._buffers, name, buffer)
-            for module in stamp.modules
-            for name, buffer in module._buffers.items()
-            if any(buffer is weight for weight in weights)
+        self._key, self._trace, self._forgotten = key, stamp.trace(), False
+        tail = {id(w): w for w in (anatomy.tail.weights if isinstance(anatomy.tail, Tail) else ())}
+        self._tail = [
+            (held, name, weight)
+            for module in root.modules()
+            for held in (module._parameters, module._buffers)
+            for name, weight in held.items()
+            if id(weight) in tail
+        ]
+        blocks = [root.get_submodule(path) for path in anatomy.visits]
+        self._blocks = [*map(weakref.ref, blocks)]
+        first = (next(block.parameters(), None) for block in blocks)
+        self._weights = [weakref.ref(w) for w in (*tail.values(), *first) if w is not None]
+        self._states = self._found()
+
+    def _found(self) -> list[Any]:
+        """Mode of the blocks, dtype and device of some weights; None for one that is gone."""
+        blocks = [block() for block in self._blocks]
+        weights = [weight() for weight in self._weights]
+        return [
+            *(None if block is None else block.training for block in blocks),
+            *(None if w is None else (w.dtype, w.device) for w in weights),
         ]
 
     def holds(self) -> bool:
         """Whether it is still to be used; asked beside its stamp."""
-        return not self._forgotten and all(
-            held.get(name) is buffer for held, name, buffer in self._buffers
-        )
+        same = self._found() == self._states and not self._forgotten
+        return same and all(held.get(name) is weight for held, name, weight in self._tail)
 
     def is_of(self, stamp: Stamp, key: Any) -> bool:
         """Whether it is the anatomy of this model in this state, with such arguments."""
-        return key == self._key and self.holds() and self._trace.equals(stamp)
+        return bool(key == self._key and self.holds() and self._trace == stamp.trace())
 
     def forget(self) -> None:
         """Have the model probed anew."""
@@ -160,6 +132,5 @@ def known_anatomy(root: nn.Module, stamp: Stamp, key: Any) -> KnownAnatomy | Non
 def remembered(root: nn.Module, known: KnownAnatomy) -> KnownAnatomy:
     """Keep an anatomy as long as the model lives, or until a handful of others were found."""
     # Old ones hold the weights of replaced tails alive.
-    others = [other for other in _KNOWN.get(root, ()) if other.holds()]
-    _KNOWN[root] = (*others[1 - _KNOWN_PER_MODEL :], known)
+    _KNOWN[root] = (*_KNOWN.get(root, ())[1 - _KNOWN_PER_MODEL :], known)
     return known

@@ -272,7 +272,7 @@ class Tap:
                 anatomy = probe(self._root, args, kwargs, self._paths)
                 # Lazy modules have built themselves in the probing pass.
                 self._stamp, self._found = Stamp(self._root), {}
-                known = remembered(self._root, KnownAnatomy(anatomy, self._stamp, key))
+                known = remembered(self._root, KnownAnatomy(anatomy, self._root, self._stamp, key))
             return known
 
     def _watch_blocks(self, anatomy: Anatomy) -> None:

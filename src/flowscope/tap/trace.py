@@ -22,6 +22,7 @@ __all__ = [
     "Port",
     "Ref",
     "Trace",
+    "argument",
     "arguments_of",
     "mapped",
     "outputs_in",
@@ -165,6 +166,28 @@ def arguments_of(
         return dict(names.bind_partial(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         return {**{f"argument_{i}": a for i, a in enumerate(args)}, **kwargs}
+
+
+def argument(
+    module: nn.Module, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor:
+    """The tensor among the arguments of a call that `arguments_of` and `tensors_in` name so."""
+    found: Any = kwargs.get(place)
+    forward: Any = module.forward
+    if found is None and isinstance(forward, MethodType):
+        position = _positions(forward.__func__).get(place, len(args))
+        found = args[position] if position < len(args) else None
+    if isinstance(found, Tensor):
+        return found
+    return dict(tensors_in(arguments_of(module, args, kwargs)))[place]
+
+
+@lru_cache(maxsize=256)
+def _positions(function: Any) -> dict[str, int]:
+    """Places of the arguments that a method takes by position, beside its object."""
+    fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = enumerate(_of_method(function).parameters.values())
+    return {parameter.name: k for k, parameter in named if parameter.kind in fixed}
 
 
 @lru_cache(maxsize=256)
