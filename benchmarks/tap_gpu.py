@@ -10,10 +10,12 @@ Protocol II: coupled sampling of 32 pairs, bare and with the modes of the differ
 quarter of the steps, and at every step.
 
 Run by hand where there is a CUDA device: ``python -m benchmarks.tap_gpu --out FILE``; ``--tiny``
-runs everything on small sizes, on the CPU too.
+runs everything on small sizes, on the CPU too. The file is written again after every table, and
+``--seconds`` ends rounds early.
 """
 
 import argparse
+import copy
 import itertools
 import statistics
 import time
@@ -128,9 +130,9 @@ def milliseconds(run: Callable[[], object], steps: int, device: torch.device) ->
 
 
 def timed(
-    models: dict[str, nn.Module], batch: Batch, options: argparse.Namespace
+    models: dict[str, nn.Module], batch: Batch, options: argparse.Namespace, until: float
 ) -> dict[str, list[float]]:
-    """Milliseconds of a step of each arm, round by round."""
+    """Milliseconds of a step of each arm, round by round, until a share of the time is gone."""
     times: dict[str, list[float]] = {name: [] for name in models}
     names = list(models)
     for round_ in range(options.rounds):
@@ -141,6 +143,8 @@ def timed(
                 model(**batch)
                 run = lambda model=model: model(**batch)  # noqa: E731
                 times[name].append(milliseconds(run, options.steps, options.device))
+        if options.over(until):
+            break
     return times
 
 
@@ -182,43 +186,54 @@ def kernels(name: str, model: nn.Module, batch: Batch) -> tuple[float, float]:
     return total / 1e3, sum(e.self_device_time_total for e in own) / 1e3
 
 
-@torch.inference_mode()
-def listening(model: DiTTransformer2DModel, options: argparse.Namespace) -> list[str]:
-    """The table of arms."""
-    batch, two = batch_of(model, options.rows), batch_of(model, 2)
-    twin = built(options)
+def probed(model: nn.Module, batch: Batch) -> str:
+    """How attention is heard, and whether reading leaves the output as it was, bit for bit."""
     expected = model(**batch).sample
     with Tap(model) as tap:
         tap.on_attention(lambda call: None)
         same = torch.equal(model(**batch).sample, expected)
-        heard = tap.anatomy.listening
-    with by_mode(), Tap(twin) as tap:
-        tap.on_attention(lambda call: None)
-        twin(**batch)
-        heard_twin = tap.anatomy.listening
-    models = dict.fromkeys((*ARMS, "couple"), model) | dict.fromkeys(MODE_ARMS, twin)
-    wall, host = timed(models, batch, options), timed(models, two, options)
-    base = statistics.median(wall["bare"])
-    share = attention_share(options, base)
-    total, own = kernels("bare", model, batch)
-    coupled, _ = kernels("couple", model, batch)
-    lines = [
-        f"heard by {heard} ({heard_twin} in the arms by mode); output equal bit for bit: {same}",
-        f"attention: {share:.4f} of a bare step of {base:.2f} ms by the clock, {own / total:.4f} "
-        f"of {total:.2f} ms of kernels; bound of couple {1 + 1.15 * share:.3f} and "
-        f"{1 + 1.15 * own / total:.3f}; kernels of couple {coupled / total:.3f} x",
-        f"{'arm':<28}{'ms':>8}{'x bare':>8}{'from':>8}{'to':>8}{'host ms':>9}{'+ ms':>7}",
-    ]
-    for name in models:
-        found, added = ratios(wall[name], wall["bare"]), host[name]
-        more = statistics.median(x - y for x, y in zip(added, host["bare"], strict=True))
+        return f"{tap.anatomy.listening} (output equal bit for bit: {same})"
+
+
+def table(times: dict[str, list[float]], unit: str) -> list[str]:
+    """Median of each arm, beside the bare one of the same rounds."""
+    lines = [f"{unit:<28}{'ms':>8}{'+ ms':>8}{'x bare':>8}{'from':>8}{'to':>8}{'rounds':>8}"]
+    for name, found in times.items():
+        over = ratios(found, times["bare"])
+        more = statistics.median(x - y for x, y in zip(found, times["bare"], strict=True))
         lines.append(
-            f"{name:<28}{statistics.median(wall[name]):8.2f}{statistics.median(found):8.3f}"
-            f"{found[0]:8.3f}{found[-1]:8.3f}{statistics.median(added):9.2f}{more:7.2f}"
+            f"{name:<28}{statistics.median(found):8.2f}{more:8.2f}{statistics.median(over):8.3f}"
+            f"{over[0]:8.3f}{over[-1]:8.3f}{len(found):8d}"
         )
     return lines
 
 
+@torch.inference_mode()
+def listening(model: DiTTransformer2DModel, options: argparse.Namespace) -> Iterator[list[str]]:
+    """Tables of the arms: wall time, work of the host, kernels."""
+    batch, two = batch_of(model, options.rows), batch_of(model, 2)
+    twin = copy.deepcopy(model)
+    heard = probed(model, batch)
+    with by_mode():
+        heard_twin = probed(twin, batch)
+    yield [f"heard by {heard}; in the arms by mode by {heard_twin}"]
+    models = dict.fromkeys((*ARMS, "couple"), model) | dict.fromkeys(MODE_ARMS, twin)
+    wall = timed(models, batch, options, 0.45)
+    base = statistics.median(wall["bare"])
+    share = attention_share(options, base)
+    yield table(wall, "wall, 64 rows")
+    yield [f"attention {share:.4f} of a bare step; bound of couple {1 + 1.15 * share:.3f}"]
+    yield ["", *sampling(model, options)]
+    yield ["", *table(timed(models, two, options, 0.9), "host: 2 rows")]
+    total, own = kernels("bare", model, batch)
+    coupled, _ = kernels("couple", model, batch)
+    yield [
+        f"kernels of a bare step {total:.2f} ms, attention {own / total:.4f} of them; of couple "
+        f"{coupled / total:.3f} x, bound {1 + 1.15 * own / total:.3f}"
+    ]
+
+
+@torch.no_grad()
 def sampling(model: DiTTransformer2DModel, options: argparse.Namespace) -> list[str]:
     """Protocol II: coupled sampling, bare and read."""
     denoiser = denoiser_of(model, load(model), scheduler=DDIMScheduler(beta_end=0.02))
@@ -227,47 +242,43 @@ def sampling(model: DiTTransformer2DModel, options: argparse.Namespace) -> list[
         kept: SyncConfig.resolved({"pairs": pairs, "steps": steps, "kept": kept})
         for kept in (round(0.26 * steps), steps)
     }
-    seconds: dict[str, list[float]] = {}
-    sampled(denoiser, configs[steps])
+    times: dict[str, list[float]] = {}
+    sampled_and_read(denoiser, configs[steps])
     for _ in range(options.sampling_rounds):
         jobs = {"bare": (sampled, configs[steps])}
         jobs |= {f"read, {k} of {steps}": (sampled_and_read, c) for k, c in configs.items()}
         for name, (job, config) in jobs.items():
             run = lambda job=job, config=config: job(denoiser, config)  # noqa: E731
-            seconds.setdefault(name, []).append(milliseconds(run, 1, options.device) / steps)
-    lines = [f"{'coupled sampling':<28}{'ms/step':>8}{'x bare':>8}{'from':>8}{'to':>8}"]
-    for name, found in seconds.items():
-        over = ratios(found, seconds["bare"])
-        lines.append(
-            f"{name:<28}{statistics.median(found):8.2f}{statistics.median(over):8.3f}"
-            f"{over[0]:8.3f}{over[-1]:8.3f}"
-        )
-    return lines
+            times.setdefault(name, []).append(milliseconds(run, 1, options.device) / steps)
+        if options.over(0.75):
+            break
+    return table(times, "coupled sampling, a step")
 
 
 def main() -> None:
+    start = time.perf_counter()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="file for the tables")
     parser.add_argument("--tiny", action="store_true", help="small sizes, to try it out")
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=600, help="end rounds early")
     options = parser.parse_args()
+    options.over = lambda share: time.perf_counter() - start > share * options.seconds
     options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    options.rows, options.steps = (8, 1) if options.tiny else (64, 3)
-    options.sampling_steps, options.sampling_rounds = (6, 2) if options.tiny else (30, 5)
-    start = time.perf_counter()
+    options.rows, options.steps = (8, 1) if options.tiny else (64, 2)
+    options.sampling_steps, options.sampling_rounds = (6, 2) if options.tiny else (20, 4)
     name = torch.cuda.get_device_name() if options.device.type == "cuda" else "cpu"
     model = built(options)
-    tables = [*listening(model, options), "", *sampling(model, options)]
     lines = [
-        f"torch {torch.__version__}, diffusers {diffusers.__version__}, {name}, "
-        f"{torch.get_num_threads()} threads; {options.rows} rows, {len(model.transformer_blocks)} "
-        f"blocks, {options.rounds} rounds of {options.steps} steps",
-        *tables,
-        f"{time.perf_counter() - start:.0f} s in all",
+        f"torch {torch.__version__}, diffusers {diffusers.__version__}, {name}; {options.rows} "
+        f"rows, {len(model.transformer_blocks)} blocks, rounds of {options.steps} steps",
     ]
-    print("\n".join(lines))
-    if options.out is not None:
-        options.out.write_text("\n".join(lines) + "\n")
+    for more in listening(model, options):
+        lines += more
+        print("\n".join(more), flush=True)
+        if options.out is not None:
+            options.out.write_text("\n".join(lines) + "\n")
+    print(f"{time.perf_counter() - start:.0f} s in all")
 
 
 if __name__ == "__main__":
