@@ -87,22 +87,21 @@ class KnownAnatomy:
             for module in root.modules()
             for held in (module._parameters, module._buffers)
             for name, weight in held.items()
-            if id(weight) in tail
+            if weight is not None and id(weight) in tail
         ]
         blocks = [root.get_submodule(path) for path in anatomy.visits]
-        self._blocks = [*map(weakref.ref, blocks)]
-        first = (next(block.parameters(), None) for block in blocks)
-        self._weights = [weakref.ref(w) for w in (*tail.values(), *first) if w is not None]
+        self._blocks = [(weakref.ref(block), *_first_weight(block)) for block in blocks]
         self._states = self._found()
 
     def _found(self) -> list[Any]:
-        """Mode of the blocks, dtype and device of some weights; None for one that is gone."""
-        blocks = [block() for block in self._blocks]
-        weights = [weight() for weight in self._weights]
-        return [
-            *(None if block is None else block.training for block in blocks),
-            *(None if w is None else (w.dtype, w.device) for w in weights),
-        ]
+        """Dtype and device of the tail; mode, dtype and device of every block."""
+        found: list[Any] = [(weight.dtype, weight.device) for _, _, weight in self._tail]
+        for block, owner, name in self._blocks:
+            module, held = block(), owner()
+            weight = None if held is None else held._parameters.get(name)
+            kind = None if weight is None else (weight.dtype, weight.device)
+            found.append((module is not None and module.training, kind))
+        return found
 
     def holds(self) -> bool:
         """Whether it is still to be used; asked beside its stamp."""
@@ -116,6 +115,15 @@ class KnownAnatomy:
     def forget(self) -> None:
         """Have the model probed anew."""
         self._forgotten = True
+
+
+def _first_weight(block: nn.Module) -> tuple["weakref.ref[nn.Module]", str]:
+    """The module inside a block that holds its first parameter, and the name it has there."""
+    for module in block.modules():
+        for name, weight in module._parameters.items():
+            if weight is not None:
+                return weakref.ref(module), name
+    return weakref.ref(block), ""
 
 
 # Anatomies survive the tap that found them, not the model: a second tap need not probe again.

@@ -5,8 +5,9 @@ positions, or keep its last result. All of it lies in buffers and in the attribu
 Both are put back together: a buffer restored without the number that says for which length it was
 made would be worse than none restored.
 
-Not put back are the insides of objects that modules hold (lists, dictionaries and sets are, one
-level deep), large buffers (`_LARGE`), and modules that built themselves in the pass.
+Not put back are modules of TorchScript, the insides of objects that modules hold (lists,
+dictionaries and sets are, one level deep), large buffers (`_LARGE`), and modules that built
+themselves in the pass.
 """
 
 from collections.abc import Iterator
@@ -40,7 +41,9 @@ class State:
     """
 
     def __init__(self, root: nn.Module) -> None:
-        self._modules = [_ModuleState(path, module) for path, module in root.named_modules()]
+        named = root.named_modules()
+        opaque = torch.jit.ScriptModule  # its state lies where Python does not reach it
+        self._modules = [_ModuleState(p, m) for p, m in named if not isinstance(m, opaque)]
 
     def changes(self) -> tuple[str, ...]:
         """Names of the buffers and attributes that have changed since."""

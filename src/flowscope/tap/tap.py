@@ -38,6 +38,7 @@ class _Running(threading.local):
 
     def __init__(self) -> None:
         self.passes: list[tuple[ForwardPass, nn.Module, Stamp]] = []
+        self.probing = False  # a pass of nobody's: taps of parts of the model do not hear it
 
 
 _RUNNING = _Running()
@@ -99,7 +100,8 @@ class Tap:
         self._pass: ForwardPass | None = None
         self._passes = self._foreign = 0
         self._anatomy: Anatomy | None = None
-        self._watched: set[str] = set()
+        self._watched: dict[tuple[str, int], Callable[[], None]] = {}  # by path and module
+        self._blocks_of: Anatomy | None = None
         self._stamp: Stamp | None = None
         self._found: dict[Any, KnownAnatomy] = {}  # by arguments, as long as the stamp holds
 
@@ -130,7 +132,7 @@ class Tap:
                 self._listeners.close()
                 self._listeners = Listeners()
                 self._watched.clear()
-                self._pass = self._stamp = None
+                self._pass = self._stamp = self._blocks_of = None
                 self._found.clear()
                 self._entered = self._listening = False
                 self._passes = 0
@@ -190,12 +192,15 @@ class Tap:
             self._configs = attention_configs(self._root)
             self._backends = tuple(str(config._attn_implementation) for config in self._configs)
             self._undo.callback(self._thread.add(self._model, self._around))
+            self._undo.callback(self._unwatch_blocks)
             self._foreign = foreign_calls(self._model)
 
     def _around(
         self, proceed: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Listen to one call of the model; runs in the thread that entered the tap."""
+        if _RUNNING.probing:
+            return proceed(*args, **kwargs)
         outer = self._pass
         if outer is not None:  # the model runs inside its own pass: not ours to tell
             outer.nested += 1
@@ -276,11 +281,21 @@ class Tap:
             return known
 
     def _watch_blocks(self, anatomy: Anatomy) -> None:
-        for path in dict.fromkeys(b.path for chain in anatomy.chains for b in chain.blocks):
-            if path not in self._watched:
-                self._watched.add(path)
-                module = self._root.get_submodule(path)
-                self._undo.callback(self._thread.add(module, self._block_watcher(module, path)))
+        if anatomy is self._blocks_of:
+            return
+        modules = {path: self._root.get_submodule(path) for path in anatomy.visits}
+        wanted = {(path, id(module)): module for path, module in modules.items()}
+        for place in self._watched.keys() - wanted.keys():  # the model was changed
+            self._watched.pop(place)()
+        for place in wanted.keys() - self._watched.keys():
+            module = wanted[place]
+            watcher = self._block_watcher(module, place[0])
+            self._watched[place] = self._thread.add(module, watcher)
+        self._blocks_of = anatomy
+
+    def _unwatch_blocks(self) -> None:
+        for remove in self._watched.values():
+            remove()
 
     def _block_watcher(self, module: nn.Module, path: str) -> Watcher:
         def around(
@@ -300,7 +315,11 @@ def _all_paused() -> Iterator[None]:
     with ExitStack() as pauses:
         for running, *_ in _RUNNING.passes:
             pauses.enter_context(running.paused())
-        yield
+        before, _RUNNING.probing = _RUNNING.probing, True
+        try:
+            yield
+        finally:
+            _RUNNING.probing = before
 
 
 def _refuse_what_hides_its_calls(model: Any) -> None:
