@@ -44,4 +44,5 @@ INSTRUMENT = Instrument(
         ),
     ),
     stages=(budget.STAGE, collapse.STAGE, forecast.STAGE),
+    studies=("pde_view.STUDY",),
 )

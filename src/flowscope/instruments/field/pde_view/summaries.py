@@ -1,0 +1,62 @@
+"""Means with intervals: over seeds where there are several, else over prompts of the one network.
+
+Each seed reads other test examples, so that the spread between seeds holds that of the examples.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence.intervals import bounds_of
+
+__all__ = ["summarised", "summary"]
+
+Values = NDArray[np.float64]
+
+
+def summary(values: Values) -> tuple[Values, Values, Values]:
+    """Mean, lower and upper end of each column of ``[seeds, prompts, columns]``.
+
+    >>> mean, low, high = summary(np.ones((1, 8, 2)))
+    >>> mean.tolist(), low.tolist()
+    ([1.0, 1.0], [1.0, 1.0])
+    """
+    there = np.isfinite(values)
+    filled = np.where(there, values, 0.0)
+    if len(values) > 1:
+        known = there.sum(1)
+        means = filled.sum(1) / np.maximum(known, 1)
+        sums, sizes = np.where(known > 0, means, 0.0), (known > 0).astype(float)
+    else:
+        sums, sizes = filled[0], there[0].astype(float)
+    counts = resampled_counts(len(sums), resamples=999, seed=0)
+    points, interval = mean_over_prompts(sums, sizes, counts)
+    low, high = bounds_of(interval, len(points))
+    return points, low, high
+
+
+def summarised(keys: pd.DataFrame, names: list[str], values: Values) -> pd.DataFrame:
+    """Table of means and intervals.
+
+    Parameters
+    ----------
+    keys
+        What names each row.
+    names
+        Columns.
+    values
+        Values, ``[seeds, prompts, rows, columns]``.
+    """
+    seeds, prompts, rows, columns = values.shape
+    mean, low, high = (
+        part.reshape(rows, columns) for part in summary(values.reshape(seeds, prompts, -1))
+    )
+    table = keys.reset_index(drop=True)
+    for k, name in enumerate(names):
+        table[name], table[f"{name}_low"], table[f"{name}_high"] = mean[:, k], low[:, k], high[:, k]
+    table["over"] = "seeds" if seeds > 1 else "prompts"
+    table["units"] = seeds if seeds > 1 else prompts
+    return table
