@@ -7,11 +7,13 @@ what needs several seeds. All of it can be killed: the same command goes on from
     python -m benchmarks.pde_view_gpu --config studies/pde_view_full.yaml --device cuda \
         --text carry/pde_view/newsgroups.jsonl.gz --set mnist=carry/pde_view --out out/pde_view
 
-Prints the time of each part, and writes the tables and the report of the whole run with ``--pack``.
+Prints the time of each part, and packs the tables and reports of all runs with ``--pack``, also
+when it is cut off by SIGTERM.
 """
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -56,46 +58,54 @@ def main():
     parser.add_argument("--jobs", type=int, default=9, help="parts at a time")
     parser.add_argument("--pack", help="tar.gz of the tables and the report")
     given = parser.parse_args()
-    begun, logs = time.monotonic(), Path(given.out) / "logs"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cut off: pack what there is
+    begun = time.monotonic()
+    try:
+        _run_parts(given)
+        start = time.monotonic()
+        whole = subprocess.run(_command(given), capture_output=True, text=True, check=False)
+        print(whole.stdout, whole.stderr[-3000:], sep="\n", flush=True)
+        print(f"whole: code {whole.returncode}, {time.monotonic() - start:.0f} s", flush=True)
+        return whole.returncode
+    finally:
+        print(f"all: {time.monotonic() - begun:.0f} s", flush=True)
+        if given.pack:
+            _pack(Path(given.out), Path(given.pack))
+
+
+def _run_parts(given):
+    """Run the parts, some at a time, and print how each ended."""
+    logs = Path(given.out) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     waiting, running, failed = list(_parts(given)), {}, []
-    while waiting or running:
-        while waiting and len(running) < given.jobs:
-            name, settings = waiting.pop(0)
-            log = (logs / f"{name}.txt").open("w")
-            command = _command(given, *settings)
-            job = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-            running[name] = job, time.monotonic()
-        time.sleep(0.5)
-        for name, (job, start) in list(running.items()):
-            if job.poll() is not None:
-                del running[name]
-                failed += [name] * bool(job.returncode)
-                print(
-                    f"{name}: code {job.returncode}, {time.monotonic() - start:.0f} s", flush=True
-                )
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+    try:
+        while waiting or running:
+            while waiting and len(running) < given.jobs:
+                name, settings = waiting.pop(0)
+                with (logs / f"{name}.txt").open("w") as log:
+                    job = subprocess.Popen(
+                        _command(given, *settings), stdout=log, stderr=subprocess.STDOUT, env=alone
+                    )
+                running[name] = job, time.monotonic()
+            time.sleep(0.5)
+            for name, (job, start) in list(running.items()):
+                if job.poll() is not None:
+                    del running[name]
+                    failed += [name] * bool(job.returncode)
+                    took = time.monotonic() - start
+                    print(f"{name}: code {job.returncode}, {took:.0f} s", flush=True)
+    finally:
+        for job, _ in running.values():
+            job.terminate()
     for name in failed:
         print((logs / f"{name}.txt").read_text()[-3000:], flush=True)
-    start = time.monotonic()
-    whole = subprocess.run(_command(given), capture_output=True, text=True)
-    print(whole.stdout, whole.stderr[-3000:], sep="\n", flush=True)
-    print(f"whole: code {whole.returncode}, {time.monotonic() - start:.0f} s", flush=True)
-    print(f"all: {time.monotonic() - begun:.0f} s", flush=True)
-    if given.pack:
-        _pack(Path(given.out), Path(given.pack))
-    return whole.returncode
 
 
 def _pack(out, target):
-    """Tables, documents and report of the newest run, the logs beside them."""
-    run = max(out.glob("field-*/manifest.json"), key=lambda path: path.stat().st_mtime).parent
+    """Tables, documents and reports of all runs, the logs beside them."""
     with tarfile.open(target, "w:gz") as archive:
-        for path in sorted([*run.rglob("*"), *(out / "logs").glob("*.txt")]):
+        for path in sorted(out.rglob("*")):
             if path.is_file() and "shards" not in path.parts:
                 archive.add(path, str(path.relative_to(out)))
 

@@ -1,4 +1,4 @@
-r"""A path of blocks in shorter steps: is the depth of a network close to a continuous time?
+r"""A path of blocks in shorter steps: how close the depth of a network is to continuous time.
 
 Each block moves the tokens by $f_\ell(u) = G_\ell(u) - u$. In $n$ steps a block becomes
 

@@ -88,9 +88,8 @@ def arrays_of(module: nn.Module) -> dict[str, NDArray[np.float32]]:
     return {name: value.detach().cpu().numpy() for name, value in module.named_parameters()}
 
 
-def restored(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> nn.Module:
-    """The module with weights that `arrays_of` gave."""
+def restored(module: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Put weights that `arrays_of` gave into a module."""
     with torch.no_grad():
         for name, value in module.named_parameters():
             value.copy_(torch.from_numpy(np.array(arrays[name])))
-    return module

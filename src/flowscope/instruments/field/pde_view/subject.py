@@ -50,7 +50,7 @@ def prepare(config: PdeView) -> PdeSubject:
                 f"minibatch must be at most the number of examples, {len(each.inputs)} of "
                 f"{each.name}; got {config.minibatch}."
             )
-    marks = {name: each.mark for name, each in made.items()}
+    marks = {str(name): each.mark for name, each in made.items()}
     return PdeSubject(
         tasks={name: each.on(torch.device(device)) for name, each in made.items()},
         source=config.study,

@@ -62,7 +62,8 @@ def trained(bench: PdeBench, place: Place) -> Network:
     """A network with the weights that the training left, on the device."""
     arrays: Mapping[str, NDArray[np.generic]] = bench.shared("trained")[place]
     made = random_network(bench, place)
-    return restored(made, {k.removeprefix(WEIGHTS): v for k, v in arrays.items()})
+    restored(made, {k.removeprefix(WEIGHTS): v for k, v in arrays.items()})
+    return made
 
 
 def random_network(bench: PdeBench, place: Place, draw: int = 0) -> Network:
@@ -108,12 +109,14 @@ def readings(bench: PdeBench, place: Place, made: Network, first: int = 0) -> ND
     return values
 
 
-def _read(states: Float[Tensor, "batch N d"], start: Float[Tensor, "batch N d"]) -> NDArray:
+def _read(
+    states: Float[Tensor, "batch N d"], start: Float[Tensor, "batch N d"]
+) -> NDArray[np.float64]:
     """Measures of one depth, ``[examples, measures]``."""
-    centred = [x - x.mean(-1, keepdim=True) for x in (states, start)]
+    centred, origin = (x - x.mean(-1, keepdim=True) for x in (states, start))
     rows = torch.full((len(states), len(MEASURES)), torch.nan, dtype=torch.float64)
     rows[:, 0] = F.cosine_similarity(states, start, dim=-1).mean(-1)
-    rows[:, 1] = F.cosine_similarity(*centred, dim=-1).mean(-1)
+    rows[:, 1] = F.cosine_similarity(centred, origin, dim=-1).mean(-1)
     rows[:, 5] = states.square().mean((-1, -2)).sqrt()
     try:
         found = collapse(states)

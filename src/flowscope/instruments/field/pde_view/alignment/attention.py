@@ -10,6 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from flowscope.instruments.field.pde_view.networks import Core
+from flowscope.pde import AttentionBranch
 
 __all__ = ["KERNEL_MEASURES", "kernel_agreement", "kernels", "uniform"]
 
@@ -23,7 +24,12 @@ Kernel = Float[Tensor, "batch heads N N"]
 def kernels(blocks: Core, path: Float[Tensor, "L+1 batch N d"]) -> list[Kernel]:
     """Rows of attention of every block at its own states."""
     branches = blocks.attentions
-    return [branches[k % len(branches)].kernel(states) for k, states in enumerate(path[:-1])]
+    rows: list[Kernel] = []
+    for index, states in enumerate(path[:-1]):
+        branch = branches[index % len(branches)]
+        assert isinstance(branch, AttentionBranch)
+        rows.append(branch.kernel(states))
+    return rows
 
 
 def uniform(like: list[Kernel]) -> list[Kernel]:
@@ -52,4 +58,5 @@ def _block(q: Kernel, p: Kernel) -> Float[Tensor, "batch measures"]:
 def _divergence(p: Tensor, q: Tensor) -> Tensor:
     """KL(p ‖ q) of the last axis, mean over rows; a mass that underflowed counts as the least."""
     tiny = torch.finfo(torch.float32).tiny
-    return (torch.special.entr(p).neg() - p * q.clamp_min(tiny).log()).sum(-1).mean(-1)
+    terms: Tensor = torch.special.entr(p).neg() - p * q.clamp_min(tiny).log()
+    return terms.sum(-1).mean(-1)

@@ -30,6 +30,7 @@ from flowscope.instruments.field.pde_view.trained import (
     states_of,
     trained,
 )
+from flowscope.instruments.field.pde_view.training.measure import Share
 from flowscope.pde import path_alignment, persistence, straight_line
 
 __all__ = ["alignment"]
@@ -68,16 +69,11 @@ def _students(
 ) -> dict[str, Student]:
     config, task = settings_of(bench), bench.subject.tasks[name]
     teacher = trained(bench, (name, TRANSFORMER, seed))
-    made = {}
+    made: dict[str, Student] = {}
     for arm in config.students:
-        told = [0]
-
-        def tell(steps: int, told: list[int] = told) -> None:
-            told[0] += steps
-            advance(steps)
-
-        made[arm] = distilled(bench, task, teacher, arm, seed, tell)
-        advance(config.distillation_steps - told[0])
+        share = Share(advance, config.distillation_steps)
+        made[arm] = distilled(bench, task, teacher, arm, seed, share.advance)
+        share.finish()
     return made
 
 
@@ -115,18 +111,18 @@ def _paths(
 ) -> Iterator[tuple[str, Path, Core | None]]:
     """Name of each path, its states, and its blocks where it has attention."""
     config = settings_of(bench)
-    for arm in config.arms:
-        if arm != TRANSFORMER:
-            made = trained(bench, (name, arm, seed))
-            yield arm, states_of(made, tokens), made.core
-    for arm, (student, _) in students.items():
-        yield f"distilled {arm}", student.path(truth[0]), student
+    for own in config.arms:
+        if own != TRANSFORMER:
+            made = trained(bench, (name, own, seed))
+            yield own, states_of(made, tokens), made.core
+    for guided, (student, _) in students.items():
+        yield f"distilled {guided}", student.path(truth[0]), student
     blind = core(SIMULATOR, config, seed).to(bench.subject.place)
     yield "random", blind.path(truth[0]), blind
     yield "persistence", persistence(truth), None
     yield "straight line", straight_line(truth), None
     after = rival(config, seed)
-    known = set((*places(config), *rivals(config)))
+    known = {*places(config), *rivals(config)}
     for arm, label in ((TRANSFORMER, "another seed"), (SIMULATOR, f"{SIMULATOR}, another seed")):
         if (name, arm, after) in known:
             other = trained(bench, (name, arm, after))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -45,7 +46,7 @@ def depth(bench: PdeBench) -> None:
         mark = bench.subject.tasks[name].mark[:8]
         shard = bench.shard(
             f"depth-{name}-{mark}-{arm}-{seed}-{weights}",
-            lambda place=place, weights=weights: _shard(bench, place, weights),
+            partial(_shard, bench, place, weights),
         )
         states.setdefault((name, arm, weights), []).append(shard["values"])
         if "gains" in shard:
@@ -109,7 +110,8 @@ def _information(
     table = _table({key: [read for read, _ in pairs] for key, pairs in gains.items()}, list(_READ))
     shuffled = np.concatenate([np.mean([s for _, s in pairs], 0) for pairs in gains.values()])
     for k, name in enumerate(_READ):
-        table.insert(table.columns.get_loc(f"{name}_high") + 1, f"{name}_shuffled", shuffled[:, k])
+        at = list(table.columns).index(f"{name}_high") + 1
+        table.insert(at, f"{name}_shuffled", shuffled[:, k])
     return table
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from flowscope.instruments.field.pde_view.rates import GRID
 from flowscope.instruments.field.pde_view.subject import PdeBench, settings_of
+from flowscope.instruments.field.pde_view.tasks import Task
 from flowscope.instruments.field.pde_view.training.measure import descended
 from flowscope.lab.claim import Abstention
 
 __all__ = ["largest_place", "rates"]
 
+Losses = NDArray[np.float32]
 _BETTER = 0.05  # nats below the class frequencies
 
 
@@ -67,16 +71,19 @@ def largest_place(holds: Callable[[int], bool], count: int) -> int:
     return below
 
 
+def _losses(bench: PdeBench, task: Task, arm: str, seed: int, rate: float) -> dict[str, Losses]:
+    """Losses of one short run."""
+    steps = settings_of(bench).rate_steps
+    _, left = descended(bench, task, arm, seed, steps, rate, lambda steps: None)
+    return {"losses": left.losses.numpy()}
+
+
 def _run(bench: PdeBench, name: str, arm: str, seed: int, rate: float) -> dict[str, float | bool]:
     """One short run: its last losses beside those of the class frequencies."""
-    config, task = settings_of(bench), bench.subject.tasks[name]
+    task = bench.subject.tasks[name]
     shard = bench.shard(
         f"rate-{name}-{task.mark[:8]}-{arm}-{seed}-{rate:g}",
-        lambda: {
-            "losses": descended(
-                bench, task, arm, seed, config.rate_steps, rate, lambda steps: None
-            )[1].losses.numpy()
-        },
+        partial(_losses, bench, task, arm, seed, rate),
     )
     losses = shard["losses"]
     shares = torch.bincount(task.labels).double() / len(task.labels)

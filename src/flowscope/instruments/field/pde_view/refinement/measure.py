@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import torch
@@ -34,7 +36,7 @@ def refinement(bench: PdeBench) -> None:
             mark = bench.subject.tasks[name].mark[:8]
             shard = bench.shard(
                 f"refined-{name}-{mark}-{arm}-{seed}",
-                lambda place=(name, arm, seed): {"values": _refined(bench, place)},
+                partial(_refined, bench, (name, arm, seed)),
             )
             several.append(shard["values"])
             counter.advance()
@@ -48,7 +50,7 @@ def refinement(bench: PdeBench) -> None:
 
 
 @torch.no_grad()
-def _refined(bench: PdeBench, place: Place) -> Values:
+def _refined(bench: PdeBench, place: Place) -> dict[str, Values]:
     """Changes, distances and right classes, ``[examples, refinements, 3]``."""
     name, _, seed = place
     task, made = bench.subject.tasks[name], trained(bench, place)
@@ -61,7 +63,7 @@ def _refined(bench: PdeBench, place: Place) -> Values:
     change[:-1] = _length(ends[1:] - ends[:-1]) / way
     distance = _length(ends - ends[-1]) / way
     values: Values = torch.stack([change, distance, right], -1).transpose(0, 1).cpu().numpy()
-    return values
+    return {"values": values}
 
 
 def _length(x: torch.Tensor) -> torch.Tensor:

@@ -75,7 +75,7 @@ class Descent:
     ) -> None:
         self._loss, self._weights = loss, list(module.parameters())
         self._flat = torch.cat([weight.detach().reshape(-1) for weight in self._weights])
-        pieces = self._flat.split([weight.numel() for weight in self._weights])
+        pieces = torch.split(self._flat, [weight.numel() for weight in self._weights])
         for weight, piece in zip(self._weights, pieces, strict=True):
             weight.data = piece.view_as(weight)
         sizes = zip(self._weights, counted, strict=True)
@@ -131,7 +131,7 @@ class Descent:
         """A replay of one step; the rehearsals are undone."""
         state = (self._flat, self._first, self._second, self._step)
         before = [part.clone() for part in state]
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(_REHEARSALS):

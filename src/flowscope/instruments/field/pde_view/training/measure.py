@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,12 +31,13 @@ from flowscope.instruments.field.pde_view.training.loop import (
     schedule,
 )
 
-__all__ = ["batches", "descended", "training"]
+__all__ = ["Share", "batches", "descended", "training"]
 
 _PIECES = 40  # points of a curve
 _TESTED = 256  # examples of a pass
 Advance = Callable[[int], None]
-Arrays = dict[str, NDArray[np.generic]]
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 
 def training(bench: PdeBench) -> None:
@@ -42,27 +45,37 @@ def training(bench: PdeBench) -> None:
     config, rows, curves = settings_of(bench), [], {}
     every = [*places(config), *rivals(config)]
     counter = bench.counter("networks", len(every) * config.steps)
-    store: dict[Place, Mapping[str, NDArray[np.generic]]] = bench.once("trained", dict)
+    store: dict[Place, Arrays] = bench.once("trained", dict)
     for place in every:
         name, arm, seed = place
-        task, told = bench.subject.tasks[name], [0]
-
-        def advance(steps: int, told: list[int] = told) -> None:
-            told[0] += steps
-            counter.advance(steps)
-
+        task, share = bench.subject.tasks[name], Share(counter.advance, config.steps)
         arrays = bench.shard(
             f"network-{name}-{task.mark[:8]}-{arm}-{seed}",
-            lambda task=task, arm=arm, seed=seed, tell=advance: _made(bench, task, arm, seed, tell),
+            partial(_made, bench, task, arm, seed, share.advance),
         )
-        counter.advance(config.steps - told[0])
+        share.finish()
         store[place] = {k: v for k, v in arrays.items() if k.startswith(WEIGHTS)}
-        if seed not in config.seeds:
-            continue
-        curves[place] = arrays["losses"], arrays["gradients"]
-        rows.append(_row(bench, place, arrays))
+        if seed in config.seeds:
+            curves[place] = arrays["losses"], arrays["gradients"]
+            rows.append(_row(bench, place, arrays))
     bench.put("networks", pd.DataFrame(rows))
     bench.put("curves", _curves(curves))
+
+
+class Share:
+    """Share of a piece of work in a progress bar; what a shard saved is finished at once."""
+
+    def __init__(self, advance: Advance, steps: int) -> None:
+        self._advance, self._left = advance, steps
+
+    def advance(self, steps: int) -> None:
+        """Report finished steps."""
+        self._left -= steps
+        self._advance(steps)
+
+    def finish(self) -> None:
+        """Report the steps that are left."""
+        self.advance(self._left)
 
 
 def descended(
@@ -84,7 +97,7 @@ def descended(
 
 
 def batches(examples: int, steps: int, size: int, seed: int) -> Tensor:
-    """Examples of every step, ``[steps, size]``: whole passes in random order, one after another."""
+    """Examples of every step, ``[steps, size]``: passes over all of them, each in random order."""
     draw = torch.Generator().manual_seed(seed)
     passes = -(-steps * size // examples)
     order = torch.cat([torch.randperm(examples, generator=draw) for _ in range(passes)])
@@ -95,7 +108,7 @@ def _made(bench: PdeBench, task: Task, arm: str, seed: int, advance: Advance) ->
     config = settings_of(bench)
     made, left = descended(bench, task, arm, seed, config.steps, config.learning_rate, advance)
     with torch.no_grad():
-        logits = torch.cat([made(part) for part in task.test_inputs.split(_TESTED)])
+        logits = torch.cat([made(part) for part in torch.split(task.test_inputs, _TESTED)])
     return {
         **{f"{WEIGHTS}{name}": value for name, value in arrays_of(made).items()},
         "losses": left.losses.numpy(),
@@ -105,7 +118,7 @@ def _made(bench: PdeBench, task: Task, arm: str, seed: int, advance: Advance) ->
     }
 
 
-def _row(bench: PdeBench, place: Place, arrays: Mapping[str, NDArray[np.generic]]) -> dict:
+def _row(bench: PdeBench, place: Place, arrays: Mapping[str, Array]) -> dict[str, object]:
     """Row of the table ``networks``."""
     name, arm, seed = place
     task, losses, gradients = bench.subject.tasks[name], arrays["losses"], arrays["gradients"]
@@ -130,19 +143,18 @@ def _row(bench: PdeBench, place: Place, arrays: Mapping[str, NDArray[np.generic]
     }
 
 
-def _curves(curves: Mapping[Place, tuple[NDArray, NDArray]]) -> pd.DataFrame:
+def _curves(curves: Mapping[Place, tuple[Array, Array]]) -> pd.DataFrame:
     """Table of the curves, pieces of training averaged."""
     rows = []
     for name, arm in dict.fromkeys((name, arm) for name, arm, _ in curves):
         kept = [pair for (task, one, _), pair in curves.items() if (task, one) == (name, arm)]
         losses, gradients = (np.stack(part).astype(float) for part in zip(*kept, strict=True))
-        for piece in np.array_split(np.arange(losses.shape[1]), _PIECES):
-            if len(piece):
-                rows.append({"task": name, "arm": arm, **_piece(losses, gradients, piece)})
+        pieces = np.array_split(np.arange(losses.shape[1]), min(_PIECES, losses.shape[1]))
+        rows += [{"task": name, "arm": arm, **_piece(losses, gradients, piece)} for piece in pieces]
     return pd.DataFrame(rows)
 
 
-def _piece(losses: NDArray, gradients: NDArray, piece: NDArray) -> dict[str, float]:
+def _piece(losses: Array, gradients: Array, piece: Array) -> dict[str, float]:
     loss = losses[:, piece].mean(1)
     with np.errstate(divide="ignore"):
         size = np.exp(np.log(gradients[:, piece]).mean(1))
