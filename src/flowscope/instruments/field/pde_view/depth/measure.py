@@ -134,7 +134,7 @@ def _changes(
             for k, what in enumerate(_READ):
                 part = read[..., k]
                 changes |= {
-                    f"{what}, 0 to {half}": part[:, half] - part[:, 0],
+                    f"{what}, 0 to half": part[:, half] - part[:, 0],
                     f"{what}, 0 to last but one": part[:, -2] - part[:, 0],
                     f"{what}, last block": part[:, -1] - part[:, -2],
                     f"{what}, last block less all before": part[:, -1]
