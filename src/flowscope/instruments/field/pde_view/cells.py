@@ -48,9 +48,14 @@ class Cell:
     low: float
     high: float
 
+    @property
+    def known(self) -> bool:
+        """Whether it has an interval."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
     def above(self, bound: float) -> Agreement:
         """Yes where the whole interval lies above the bound, no where it lies below."""
-        if math.isnan(self.low) or math.isnan(self.high):
+        if not self.known:
             return "cannot be told"
         return "yes" if self.low > bound else "no" if self.high < bound else "cannot be told"
 
@@ -60,7 +65,7 @@ class Cell:
 
     def holds(self, value: float) -> Agreement:
         """Whether the interval holds a value."""
-        if math.isnan(self.low) or math.isnan(self.high):
+        if not self.known:
             return "cannot be told"
         return "yes" if self.low <= value <= self.high else "no"
 

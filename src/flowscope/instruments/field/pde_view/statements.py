@@ -75,8 +75,9 @@ def aligned(numbers: Numbers, metric: str) -> Statement:
 
 def _reached(cell: Cell, value: float, *, error: bool) -> Agreement:
     """Whether the better end of an interval reaches a number of the source."""
-    worse = cell.above(value) if error else cell.below(value)
-    return {"yes": "no", "no": "yes", "cannot be told": "yes"}[worse]  # type: ignore[return-value]
+    if not cell.known:
+        return "cannot be told"
+    return "no" if (cell.above(value) if error else cell.below(value)) == "yes" else "yes"
 
 
 def continuous(numbers: Numbers) -> Statement:

@@ -15,6 +15,14 @@ from flowscope.evidence.intervals import bounds_of
 __all__ = ["summarised", "summary"]
 
 Values = NDArray[np.float64]
+_COSINE, _SHARE = (-1.0, 1.0), (0.0, 1.0)
+_WITHIN = {
+    "fidelity": _COSINE, "correlation": _COSINE, "mean_cosine": _COSINE, "cosine": _COSINE,
+    "spectral": _SHARE, "cka": _SHARE, "high_frequency": _SHARE, "accuracy": _SHARE,
+    "mse": (0.0, np.inf), "kl": (0.0, np.inf), "kl_matched": (0.0, np.inf), "skill": (-np.inf, 1.0),
+    "size": (0.0, np.inf), "distance": (0.0, np.inf),
+}  # fmt: skip
+"""What a number can be; its interval is cut there."""
 
 
 def summary(values: Values) -> tuple[Values, Values, Values]:
@@ -56,7 +64,11 @@ def summarised(keys: pd.DataFrame, names: list[str], values: Values) -> pd.DataF
     )
     table = keys.reset_index(drop=True)
     for k, name in enumerate(names):
-        table[name], table[f"{name}_low"], table[f"{name}_high"] = mean[:, k], low[:, k], high[:, k]
+        within = _WITHIN.get(name, (-np.inf, np.inf))
+        table[name] = mean[:, k]
+        table[f"{name}_low"], table[f"{name}_high"] = (
+            np.clip(end[:, k], *within) for end in (low, high)
+        )
     table["over"] = "seeds" if seeds > 1 else "prompts"
     table["units"] = seeds if seeds > 1 else prompts
     return table
