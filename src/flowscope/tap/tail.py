@@ -67,6 +67,11 @@ class Tail:
         """Where its weights are; the CPU when it has none."""
         return self._program.device
 
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """The parameters and buffers it rests on."""
+        return tuple(self._program.constants.values())
+
     def widened(self) -> "Tail":
         """The same tail in float32, for hidden states in float32.
 
