@@ -12,6 +12,7 @@ from flowscope.instruments.field.result import Field as _Field
 from flowscope.instruments.heads.result import Heads as _Heads
 from flowscope.instruments.image.models import MixtureModel
 from flowscope.instruments.image.result import Image as _Image
+from flowscope.instruments.latent.result import Latent as _Latent
 from flowscope.instruments.sync.result import Sync as _Sync
 from flowscope.lab.display.compare import Comparison, compare
 from flowscope.lab.result import Result, Tables, open_run
@@ -29,6 +30,7 @@ __all__ = [
     "Field",
     "Heads",
     "Image",
+    "Latent",
     "Loaded",
     "MixtureModel",
     "Reproduction",
@@ -44,6 +46,7 @@ __all__ = [
     "flows",
     "heads",
     "image",
+    "latent",
     "levers",
     "load",
     "markov",
@@ -146,6 +149,15 @@ class _FieldTables(Tables):
 class Field(_Field):
     @property
     def tables(self) -> _FieldTables: ...
+
+class _LatentTables(Tables):
+    layers: DataFrame
+    entropy_controls: DataFrame
+    output_entropy: DataFrame
+
+class Latent(_Latent):
+    @property
+    def tables(self) -> _LatentTables: ...
 
 def audit(
     source: Any = None,
@@ -330,3 +342,36 @@ def field(
     bits: int = 3,
     draws: int = 64,
 ) -> Field: ...
+def latent(
+    source: Any = None,
+    texts: Any = None,
+    *,
+    inputs: Iterable[Mapping[str, Any]] | None = None,
+    tokenizer: Any = None,
+    out: str | Path | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
+    text: str | None = None,
+    prompts: int = 32,
+    tokens: int = 128,
+    special_tokens: bool = True,
+    chat: bool = False,
+    masked_share: float = 0.15,
+    batch: int = 4,
+    resamples: int = 200,
+    seed: int = 0,
+    controls: bool = True,
+    control_prompts: int = 8,
+    device: str | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    points: int = 1500,
+    ranks: Sequence[int] = (8, 16),
+    neighbour: int = 3,
+    halves: int = 48,
+    surrogates: int = 3,
+    twins: int = 2,
+    output_tokens: int = 192,
+    refinements: Sequence[int] = (1, 2, 4),
+) -> Latent: ...

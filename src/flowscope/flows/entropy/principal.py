@@ -40,7 +40,7 @@ class PrincipalCoordinates:
     variances: Float64[Tensor, "m"]
 
 
-def principal_coordinates(x: Tensor | ArrayLike, count: int) -> PrincipalCoordinates:
+def principal_coordinates(x: Tensor | ArrayLike, count: int | None = None) -> PrincipalCoordinates:
     """Coordinates of points along the ``count`` widest axes of their cloud.
 
     Parameters
@@ -48,7 +48,7 @@ def principal_coordinates(x: Tensor | ArrayLike, count: int) -> PrincipalCoordin
     x
         Points, one a row.
     count
-        Axes that are kept.
+        Axes that are kept; all that the points span by default.
 
     Raises
     ------
@@ -75,6 +75,9 @@ def principal_coordinates(x: Tensor | ArrayLike, count: int) -> PrincipalCoordin
     largest = float(points.square().sum(1).max())
     floor = max(n, d) * torch.finfo(torch.float64).eps * max(float(values[0]), largest)
     rank = int((values > floor).sum())
+    count = rank if count is None else count
+    if rank == 0:
+        raise InvalidInputError(f"{n} points are equal, and have no principal coordinates.")
     if not 1 <= count <= rank:
         raise InvalidInputError(
             f"{count} principal coordinates were asked for; {n} points of {d} coordinates lie in "

@@ -1,0 +1,45 @@
+"""Print the result of ``latent``: verdicts and one line per layer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from flowscope.report.terminal import (
+    number_or_dash,
+    plain_table,
+    print_heading,
+    print_report_path,
+    print_verdicts,
+)
+
+__all__ = ["show"]
+
+_SHOWN = {
+    "entropy_knn": "entropy", "entropy_gaussian": "Gaussian", "dimension_two_nn": "dimension",
+    "same_type_neighbours": "same type", "mean_cosine": "cosine", "effective_rank": "rank",
+}  # fmt: skip
+
+
+def show(document: Mapping[str, Any], console: Console) -> None:
+    """Print the verdicts and the cloud of every layer."""
+    measured = document["measured"]
+    facts = [f"{measured['prompts']} prompts", f"{measured['tokens']} tokens"]
+    print_heading(document, facts, console)
+    print_verdicts(document, console)
+    layers = document["layers"]
+    rank = min((row["rank"] for row in layers), default=0)
+    for sample, said in (("all", "all tokens"), ("types", "one occurrence of each token")):
+        rows = [row for row in layers if row["sample"] == sample and row["rank"] == rank]
+        if rows:
+            _print_layers(f"{said}, entropies in {rank} coordinates", rows, console)
+    print_report_path(document, console)
+
+
+def _print_layers(title: str, rows: list[Mapping[str, Any]], console: Console) -> None:
+    table = plain_table(("layer", *_SHOWN.values()))
+    table.title = title
+    table.title_justify = "left"
+    for row in rows:
+        table.add_row(str(row["layer"]), *(number_or_dash(row.get(name), ".3g") for name in _SHOWN))
+    console.print(table)
