@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from scipy.stats import beta
 
 from flowscope.errors import InvalidInputError
@@ -35,5 +33,4 @@ def share_interval(count: int, units: int, level: float = 0.95) -> Interval | Un
     tail = (1 - level) / 2
     low = float(beta.ppf(tail, count, units - count + 1)) if count else 0.0
     high = float(beta.ppf(1 - tail, count + 1, units - count)) if count < units else 1.0
-    assert math.isfinite(low) and math.isfinite(high)
     return Interval(low=low, high=high, level=level, method=f"Clopper–Pearson over {units}")

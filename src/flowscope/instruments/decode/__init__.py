@@ -15,6 +15,7 @@ INSTRUMENT = Instrument(
     page="page.PAGE",
     headline="headline.show",
     main_table="policies",
+    studies=("track_d.STUDY",),
     findings="findings.findings",
     arguments=(
         Argument(
@@ -39,8 +40,8 @@ INSTRUMENT = Instrument(
         ),
         Argument(
             name="checker",
-            help="What counts as the answer: a function of the token ids of a filled sequence whose "
-            "values are compared; all tokens of the region when nothing is given.",
+            help="What counts as the answer: a function of the token ids of a filled sequence, "
+            "whose values are compared; all tokens of the region when nothing is given.",
             annotation="Callable[[list[int]], Any] | None",
         ),
         Argument(

@@ -25,7 +25,9 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 
 def _calibrated(records: Records) -> Finding:
     """What the best calibrated policy saves."""
-    rows = [row for row in _rows(records) if row["kind"] == "calibrated" and row["policy"] != "plain"]
+    rows = [
+        row for row in _rows(records) if row["kind"] == "calibrated" and row["policy"] != "plain"
+    ]
     if not rows:
         raise Missing("no policy has a calibrated threshold")
     row = min(rows, key=lambda row: row["passes"])
@@ -53,7 +55,8 @@ def _uncalibrated(records: Records) -> Finding | None:
     row = lost.iloc[0]
     needed = int(row["needed"])
     more = (
-        f"Calibrate on at least {needed} prompts (--calibration {needed}), or promise a larger alpha."
+        f"Calibrate on at least {needed} prompts (--calibration {needed}), or promise a larger "
+        "alpha."
         if needed
         else "Promise a larger alpha, or use another policy."
     )

@@ -69,20 +69,27 @@ def material_of(
         There are too few prompts, or prompts for calibration and for the test overlap.
     """
     if calibration is not None and prompts is None:
-        raise InvalidInputError("Give the fresh prompts too: prompts=… beside calibration_prompts=…")
+        raise InvalidInputError(
+            "Give the fresh prompts too: prompts=… beside calibration_prompts=…"
+        )
     if prompts is not None and calibration is not None:
         return _apart(made, config, prompts, calibration)
-    if prompts is None and config.text is None and _is_bundled(made):
+    if prompts is None and config.text is None and _reads_tasks(made):
         return _of_task(config, calibrated)
     templates, task = _given(made, config, prompts)
     return _divided(templates, task, config, calibrated)
 
 
-def _is_bundled(made: Infiller) -> bool:
-    from flowscope.nets import bundled_models
+def _reads_tasks(made: Infiller) -> bool:
+    """Whether a model has the vocabulary of the tasks, as the bundled denoiser has."""
+    from flowscope.nets.sudoku import CHARACTERS
 
-    names = {str(model.path) for model in bundled_models()} | {"denoiser"}
-    return made.source in names
+    loaded = made.loaded
+    tokenizer = None if isinstance(loaded, Unavailable) else loaded.tokenizer
+    if tokenizer is None or isinstance(tokenizer, Unavailable):
+        return False
+    vocabulary = getattr(tokenizer, "get_vocab", dict)()
+    return vocabulary == {character: place for place, character in enumerate(CHARACTERS)}
 
 
 def _of_task(config: DecodeConfig, calibrated: bool) -> Material:
@@ -91,9 +98,7 @@ def _of_task(config: DecodeConfig, calibrated: bool) -> Material:
     test = _puzzles(config, config.prompts, _TEST)
     calibration, first = _distinct(calibration)
     test, second = _distinct(test, calibration)
-    return Material(
-        calibration=calibration, test=test, task=config.task, left_out=first + second
-    )
+    return Material(calibration=calibration, test=test, task=config.task, left_out=first + second)
 
 
 def _puzzles(config: DecodeConfig, count: int, part: int) -> tuple[Template, ...]:
@@ -133,15 +138,15 @@ def _apart(made: Infiller, config: DecodeConfig, prompts: Any, calibration: Any)
             f"{shared} of {len(test)} fresh prompts are also calibration prompts. A threshold that "
             "was chosen on a prompt says nothing about it: take other prompts."
         )
-    test, left = _distinct(test[: config.prompts])
-    first, more = _distinct(first[: config.calibration])
-    return Material(calibration=first, test=test, task=task, left_out=left + more)
+    fresh, left = _distinct(test[: config.prompts])
+    others, more = _distinct(first[: config.calibration])
+    return Material(calibration=others, test=fresh, task=task, left_out=left + more)
 
 
 def _divided(
     templates: Sequence[Template], task: str, config: DecodeConfig, calibrated: bool
 ) -> Material:
-    """The first prompts calibrate, those behind them are fresh; where they are few, half and half."""
+    """The first prompts calibrate, those behind them are fresh; few prompts are shared out."""
     distinct, left = _distinct(templates)
     if calibrated:
         return Material(calibration=(), test=distinct[: config.prompts], task=task, left_out=left)

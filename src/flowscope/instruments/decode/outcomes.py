@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from flowscope.models.infilling.templates import canvas_of
 
 __all__ = ["Outcome", "outcome_of"]
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +67,7 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
 
 def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:
     """What a rule would have done, from the record of the reference."""
-    columns: dict[str, list[NDArray[np.generic]]] = {"passes": [], "same": [], "correct": []}
+    columns: dict[str, list[NDArray[Any]]] = {"passes": [], "same": [], "correct": []}
     for batch in part.batches:
         at = batch.trace.fired(policy)
         rows, last = np.arange(len(at)), len(batch.trace.top) - 1
@@ -87,7 +88,7 @@ def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:
     )  # fmt: skip
 
 
-def _joined(parts: list[NDArray[np.generic]]) -> NDArray[np.generic]:
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 

@@ -29,7 +29,11 @@ def _facts(source: Source) -> list[Fact]:
     measured = source.setting("measured")
     given = dict(measured) if isinstance(measured, Mapping) else {}
     names = {"task": "prompts", "prompts": "fresh", "calibration_prompts": "for calibration"}
-    facts = [(text, str(given[name])) for name, text in names.items() if given.get(name) not in (None, "")]
+    facts = [
+        (text, str(given[name]))
+        for name, text in names.items()
+        if given.get(name) not in (None, "")
+    ]
     blanks = given.get("blanks")
     if isinstance(blanks, list | tuple) and len(blanks) == 2:
         facts.append(("masked tokens", f"{blanks[0]} to {blanks[1]}"))

@@ -242,7 +242,7 @@ def _refuse_causal(made: Infiller, loaded: Loaded) -> None:
             "later with sdpa or eager attention."
         )
     raise UnsupportedModelError(
-        f"{made.source} is causal: {sight_sentence(sight)}. A causal model cannot fill a blank from "
-        "what follows it. Give a masked diffusion language model (is_causal: false) or a masked "
-        "language model."
+        f"{made.source} is causal: {sight_sentence(sight)}. A causal model cannot fill a blank "
+        "from what follows it. Give a masked diffusion language model (is_causal: false), or a "
+        "masked language model."
     )

@@ -53,9 +53,7 @@ def sight_sentence(sight: Sight) -> str:
     'changing the last token moves a logit of the first position by 0.25'
     """
     if sight.both_ways:
-        return (
-            f"changing the last token moves a logit of the first position by {sight.moved:.2g}"
-        )
+        return f"changing the last token moves a logit of the first position by {sight.moved:.2g}"
     return "changing the last token leaves the first position as it is"
 
 

@@ -106,7 +106,9 @@ def appended(prompt: Sequence[int], length: int, mask: int, text: str = "") -> T
     [5, 6, 0, 0, 0]
     """
     if length < 1:
-        raise InvalidInputError(f"An answer needs at least one position; found a length of {length}.")
+        raise InvalidInputError(
+            f"An answer needs at least one position; found a length of {length}."
+        )
     ids = np.concatenate([np.asarray(prompt, np.int64), np.full(length, mask, np.int64)])
     blank = np.arange(len(ids)) >= len(prompt)
     return Template(ids=ids, blank=blank, text=text)
@@ -207,8 +209,8 @@ def canvas_of(
         row, place = (int(v) for v in stray.nonzero()[0])
         number = row if numbers is None else numbers[row]
         raise InvalidInputError(
-            f"Prompt {number} holds the mask token {made.mask} at position {place}, which is not to "
-            "be filled. Take the mask out of the prompt, or mark the position as a blank."
+            f"Prompt {number} holds the mask token {made.mask} at position {place}, which is not "
+            "to be filled. Take the mask out of the prompt, or mark the position as a blank."
         )
     device = made.device
     return Canvas(

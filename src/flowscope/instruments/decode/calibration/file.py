@@ -21,8 +21,8 @@ __all__ = [
     "CalibrationFile",
     "Chosen",
     "read_calibration",
-    "refuse_other",
     "reference_marks",
+    "refuse_other",
     "write_calibration",
 ]
 
@@ -245,5 +245,7 @@ def _null(value: float) -> float | None:
 
 def _plain(marks: Mapping[str, Any]) -> Any:
     """Marks as a JSON document gives them back; what belongs to a run's data is left out."""
-    kept = {name: value for name, value in marks.items() if name not in ("data", "calibration file")}
+    kept = {
+        name: value for name, value in marks.items() if name not in ("data", "calibration file")
+    }
     return json.loads(json.dumps(kept, sort_keys=True))

@@ -124,4 +124,3 @@ def _thresholds(chosen: dict[str, Chosen]) -> pd.DataFrame:
         for name, one in chosen.items()
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(TABLES["thresholds"].schema))
-

@@ -1,7 +1,7 @@
 """Drafts of the reference's next commits, verified in one batched pass.
 
-The present laws say what the reference fills now; that is certain, and it is filled. What follows is
-drafted from the same laws, state after state, and all these states are run at once. The laws of
+The present laws say what the reference fills now; that is certain, and it is filled. What follows
+is drafted from the same laws, state after state, and all these states are run at once. The laws of
 each state then say whether the reference reaches the next one: the deepest state that it does is
 kept. Nothing is accepted that the reference would not do, so that the answer is the reference's,
 whatever the drafts are.
@@ -83,9 +83,7 @@ class Drafts:
         sequences = torch.stack(run).sum(0)
         return Verified(ids=ids, masked=masked, laws=at_laws, sequences=sequences)
 
-    def _next(
-        self, rows: Tensor, ids: Tensor, masked: Tensor, laws: Laws
-    ) -> tuple[Tensor, Tensor]:
+    def _next(self, rows: Tensor, ids: Tensor, masked: Tensor, laws: Laws) -> tuple[Tensor, Tensor]:
         """State after the reference's next commit, if the laws were these; full rows stay."""
         numbers = self._canvas.numbers[rows.cpu().numpy()]
         score = order_scores(laws, self._plan, numbers).masked_fill(~masked, -torch.inf)

@@ -146,13 +146,12 @@ class LawReader:
             columns.append(values)
             kept.append(p)
         flat = [torch.cat(parts) for parts in zip(*columns, strict=True)]
-        spread = [torch.full(masked.shape, -1, dtype=torch.long, device=masked.device)]
-        spread += [
-            torch.full(masked.shape, torch.nan, dtype=torch.float64, device=masked.device)
-            for _ in flat[1:]
-        ]
-        for target, values in zip(spread, flat, strict=True):
-            target[masked] = values
+        spread: list[Tensor] = []
+        for number, column in enumerate(flat):
+            empty: float = torch.nan if number else -1
+            target = torch.full(masked.shape, empty, dtype=column.dtype, device=masked.device)
+            target[masked] = column
+            spread.append(target)
         names = [field.name for field in fields(Laws)]
         return Laws(**dict(zip(names, spread, strict=True))), torch.cat(kept)
 

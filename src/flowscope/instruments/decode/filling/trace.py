@@ -100,27 +100,30 @@ class Trace:
     @property
     def same(self) -> NDArray[np.bool_]:
         """Whether filling all in a pass gives the answer of the reference, ``[passes, rows]``."""
-        return ((self.fills == self.final) | ~self.region).all(2)
+        same: NDArray[np.bool_] = ((self.fills == self.final) | ~self.region).all(2)
+        return same
 
     def fired(self, rule: OnceRule) -> NDArray[np.int64]:
         """Pass, from 0, in which a rule fills all; the number of passes where it never does."""
         first = self.passes.copy()
         waiting = np.ones(len(first), bool)
         trail: list[Laws] = []
+        region, planned = (torch.from_numpy(x.copy()) for x in (self.region, self.planned))
         for number in range(len(self.top)):
             trail = [*trail, self._laws(number)][-rule.patience :]
             masked = torch.from_numpy(self.masked[number])
             active = masked.any(1)
             step = Step(
-                trail=trail, masked=masked, region=torch.from_numpy(self.region), open=masked,
-                best=masked, score=trail[-1].first,
-                passes=torch.full((len(first),), number + 1),
-                planned=torch.from_numpy(self.planned),
+                trail=trail, masked=masked, region=region, open=masked, best=masked,
+                score=trail[-1].first, passes=torch.full((len(first),), number + 1),
+                planned=planned,
             )  # fmt: skip
             fires = (rule.fires(step) & active).numpy() & waiting
             first[fires], waiting = number, waiting & ~fires
         return first
 
     def _laws(self, number: int) -> Laws:
-        values = {name: torch.from_numpy(self.laws[name][number]).double() for name in RECORDED}
-        return Laws(top=torch.from_numpy(self.top[number]).long(), **values)
+        values = {
+            name: torch.from_numpy(self.laws[name][number].astype(np.float64)) for name in RECORDED
+        }
+        return Laws(top=torch.from_numpy(self.top[number].astype(np.int64)), **values)

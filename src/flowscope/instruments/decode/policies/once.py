@@ -41,7 +41,9 @@ class Prophet(GapRule):
     """Mean logit gap of 7.5, 5 and 2.5 in the three thirds of the passes."""
 
     name = "prophet"
-    says = "fills all when the mean logit gap is at least 7.5, 5, 2.5 (by thirds) times it (Prophet)"
+    says = (
+        "fills all when the mean logit gap is at least 7.5, 5, 2.5 (by thirds) times it (Prophet)"
+    )
 
     def level(self, progress: Float[Tensor, "rows"]) -> Float[Tensor, "rows"]:
         """See `GapRule`."""
@@ -95,8 +97,27 @@ class Stable(OnceRule):
     threshold: float = 0.005
     name = "stable"
     default = 0.005
-    grid = (1e-5, 1e-4, 3e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
-    says = "fills all when no leading token changed and the mean entropy is below it (DiffusionGemma)"
+    grid = (
+        1e-5,
+        1e-4,
+        3e-4,
+        1e-3,
+        2e-3,
+        5e-3,
+        0.01,
+        0.02,
+        0.04,
+        0.07,
+        0.1,
+        0.15,
+        0.2,
+        0.3,
+        0.5,
+        1.0,
+    )
+    says = (
+        "fills all when no leading token changed and the mean entropy is below it (DiffusionGemma)"
+    )
     patience = 2
 
     def fires(self, step: Step) -> Bool[Tensor, "rows"]:

@@ -61,7 +61,23 @@ class EntropyBound(Policy):
     threshold: float = 0.1
     name = "entropy-bound"
     default = 0.1
-    grid = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+    grid = (
+        0.0005,
+        0.001,
+        0.002,
+        0.005,
+        0.01,
+        0.02,
+        0.03,
+        0.05,
+        0.07,
+        0.1,
+        0.15,
+        0.2,
+        0.3,
+        0.5,
+        1.0,
+    )
     says = "fills positions of least entropy while the sum without the largest stays below it (EB)"
 
     def commits(self, step: Step) -> Bool[Tensor, "rows positions"]:

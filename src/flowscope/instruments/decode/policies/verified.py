@@ -37,7 +37,9 @@ class Draft(Policy):
     name = "draft"
     default = 8.0
     grid = (8.0,)
-    says = "drafts this many commits of the reference and verifies them in one pass: no other answer"
+    says = (
+        "drafts this many commits of the reference and verifies them in one pass: no other answer"
+    )
     lossless = True
 
     @property

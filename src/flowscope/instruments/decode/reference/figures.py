@@ -106,7 +106,10 @@ def settling(source: Source) -> Picture:
     for name, look in (("known", _KNOWN), ("settled", _SETTLED)):
         reached = [value / most for value, most in zip(column(frame, name), total, strict=True)]
         shares = [sum(value <= at for value in reached) / len(reached) for at in grid]
-        texts = [f"after {at:.0%} of the passes: {share:.0%}" for at, share in zip(grid, shares, strict=True)]
+        texts = [
+            f"after {at:.0%} of the passes: {share:.0%}"
+            for at, share in zip(grid, shares, strict=True)
+        ]
         traces.append(curve(grid, shares, look, texts))
     x = theme.axis("share of the reference's passes", tickformat=".0%", range=[0, 1])
     y = theme.axis("share of prompts", tickformat=".0%", range=[0, 1.02])
@@ -119,7 +122,9 @@ def progress(source: Source) -> Picture:
     traces = [
         trace
         for name, look in (("confidence", _CONFIDENT), ("final", _FINAL), ("masked", _MASKED))
-        for trace in line("progress", frame, (name,), look, "{progress:%} of the passes", look.label + " {}")
+        for trace in line(
+            "progress", frame, (name,), look, "{progress:%} of the passes", look.label + " {}"
+        )
     ]
     mobility = line(
         "progress", frame, ("mobility",), Look("mobility", theme.VERMILION),
@@ -162,7 +167,9 @@ def _shown(source: Source, name: str) -> str:
 
 
 FIGURES: dict[str, Figure] = {
-    "decode_map": Figure(title="Passes and blanks of a prompt", draw=pass_map, caption=_map_caption),
+    "decode_map": Figure(
+        title="Passes and blanks of a prompt", draw=pass_map, caption=_map_caption
+    ),
     "decode_settling": Figure(
         title="When the answer is known",
         draw=settling,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from flowscope.records import Unavailable
 __all__ = ["Batch", "Part", "agreeing", "reference"]
 
 _TENTHS = 10
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,9 +53,7 @@ class Batch:
     trace: Trace
     seconds: float
 
-    def filled_at(
-        self, passes: NDArray[np.int64], fires: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
+    def filled_at(self, passes: NDArray[np.int64], fires: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Sequences if each row were filled in its pass, from 0, where it fires."""
         fills = self.trace.fills[passes, np.arange(len(passes))]
         return self.spread(np.where(fires[:, None], fills, self.trace.final))
@@ -95,9 +94,7 @@ def reference(bench: DecodeBench) -> None:
     material = bench.subject.material
     lists = {"calibration": material.calibration, "test": material.test}
     counter = bench.counter("reference", sum(map(len, lists.values())))
-    parts = {
-        name: _part(bench, name, templates, counter) for name, templates in lists.items()
-    }
+    parts = {name: _part(bench, name, templates, counter) for name, templates in lists.items()}
     bench.once("parts", lambda: parts)
     rows = [frame for part in parts.values() for frame in _rows(bench, part)]
     bench.put("prompts", pd.concat(rows, ignore_index=True))
@@ -105,9 +102,7 @@ def reference(bench: DecodeBench) -> None:
     bench.put("map", _map(bench, parts["test"]))
 
 
-def _part(
-    bench: DecodeBench, name: str, templates: tuple[Template, ...], counter: Counter
-) -> Part:
+def _part(bench: DecodeBench, name: str, templates: tuple[Template, ...], counter: Counter) -> Part:
     size = bench.config.batch
     bench.list_pass(f"reference on the {name} prompts", len(templates))
     batches: list[Batch] = []
@@ -128,7 +123,7 @@ def _part(
     )  # fmt: skip
 
 
-def _joined(parts: Sequence[NDArray[np.generic]], dtype: type) -> NDArray[np.generic]:
+def _joined(parts: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
     return np.concatenate([*parts, np.zeros(0)]).astype(dtype)
 
 

@@ -17,7 +17,7 @@ PROMISE = Claim(
     name="D2",
     title="Promise",
     says="the calibrated policy keeps its promise",
-    asks="On fresh prompts, does the calibrated policy change at most a share alpha of the answers?",
+    asks="On fresh prompts, does the calibrated policy change at most a share alpha of answers?",
 )
 
 TABLES = {

@@ -87,9 +87,7 @@ def _row(bench: DecodeBench, part: Part, kind: str, outcome: Outcome) -> dict[st
 
 def _mean(name: str, values: NDArray[np.float64], bench: DecodeBench) -> dict[str, float]:
     column = values[:, None].astype(float)
-    counts = resampled_counts(
-        len(column), resamples=bench.config.resamples, seed=bench.config.seed
-    )
+    counts = resampled_counts(len(column), resamples=bench.config.resamples, seed=bench.config.seed)
     point, interval = mean_over_prompts(column, np.ones_like(column), counts)
     low, high = bounds_of(interval, 1)
     return {name: float(point[0]), f"{name}_low": float(low[0]), f"{name}_high": float(high[0])}

@@ -22,7 +22,11 @@ def _series(source: Source) -> list[tuple[float, str, Look]]:
     pairs = [(width, rule) for width in widths for rule in _RULES]
     dashes = ("solid", "dash", "dot")
     return [
-        (width, rule, Look(f"{rule}, W = {width:g}", spread(k // len(_RULES), len(widths)), dashes[k % 3]))
+        (
+            width,
+            rule,
+            Look(f"{rule}, W = {width:g}", spread(k // len(_RULES), len(widths)), dashes[k % 3]),
+        )
         for k, (width, rule) in enumerate(pairs)
     ]
 
@@ -49,8 +53,8 @@ def coverage(source: Source) -> Picture:
 def _caption(source: Source) -> str:
     return (
         "Share of all blanks that a window of W passes has certified so far. A certificate speaks "
-        "of the passes in its window; how often the token changes later is in the table, beside the "
-        "same number for equally many blanks chosen by confidence alone."
+        "of the passes in its window; how often the token changes later is in the table, beside "
+        "the same number for equally many blanks chosen by confidence alone."
     )
 
 

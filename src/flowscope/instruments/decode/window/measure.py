@@ -127,9 +127,7 @@ def window(bench: DecodeBench) -> None:
         for name, rule in RULES.items():
             found = [_certified(piece, width, rule) for piece in pieces]
             rows.append({"W": width, "rule": name, **_row(bench, pieces, found, width)})
-            curves += [
-                {"W": width, "rule": name, **point} for point in _curve(pieces, found)
-            ]
+            curves += [{"W": width, "rule": name, **point} for point in _curve(pieces, found)]
     bench.put("window", pd.DataFrame(rows, columns=list(TABLES["window"].schema)))
     bench.put("coverage", pd.DataFrame(curves, columns=list(TABLES["coverage"].schema)))
 
@@ -217,7 +215,7 @@ def _by_prompt(
 ) -> dict[str, float]:
     """Share of the counted blanks, with its interval over prompts."""
     size = int(prompt.max()) + 1
-    sums, sizes = (np.bincount(prompt, x.astype(float), size)[:, None] for x in (has, counts))
+    sums, sizes = (_sums(prompt, x, size) for x in (has, counts))
     names = (name, f"{name}_low", f"{name}_high")
     if not sizes.any():
         return dict.fromkeys(names, np.nan)
@@ -225,6 +223,11 @@ def _by_prompt(
     point, interval = mean_over_prompts(sums, sizes, resampled, within=(0.0, 1.0))
     low, high = bounds_of(interval, 1)
     return dict(zip(names, (float(point[0]), float(low[0]), float(high[0])), strict=True))
+
+
+def _sums(prompt: NDArray[np.int64], values: Truths, size: int) -> Numbers:
+    """Sum over the blanks of each prompt, as a column."""
+    return np.bincount(prompt, values.astype(float), size).astype(float)[:, None]
 
 
 def _confident(pieces: list[_Paths], found: list[_Certified]) -> float:
