@@ -37,7 +37,7 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sudoku-4x4", {"policy": FEW}),
     ("draft", {"policy": ("draft",), "task": "sudoku-6x6", "prompts": 1000, "calibration": 1,
                "controls": False, "frontier": False, "seed": 7}),
-    ("sudoku-9x9", {"policy": FEW}),
+    ("sudoku-9x9", {"policy": ("threshold", "prophet", "joint", "draft")}),
 )  # fmt: skip
 
 

@@ -26,15 +26,15 @@ INSTRUMENT = Instrument(
             setting="model",
         ),
         Argument(
-            name="prompts",
+            name="texts",
             help="Fresh prompts: texts, templates, or tuples of ids, blanks and (where it is "
             "known) the truth; those of the task or the text when nothing is given. Without "
-            "calibration_prompts the first of them calibrate.",
+            "calibration_texts the first of them calibrate.",
             annotation="Any",
             positional=True,
         ),
         Argument(
-            name="calibration_prompts",
+            name="calibration_texts",
             help="Prompts on which thresholds are calibrated, other ones than the fresh prompts.",
             annotation="Any",
         ),

@@ -69,9 +69,7 @@ def material_of(
         There are too few prompts, or prompts for calibration and for the test overlap.
     """
     if calibration is not None and prompts is None:
-        raise InvalidInputError(
-            "Give the fresh prompts too: prompts=… beside calibration_prompts=…"
-        )
+        raise InvalidInputError("Give the fresh prompts too: texts=… beside calibration_texts=…")
     if prompts is not None and calibration is not None:
         return _apart(made, config, prompts, calibration)
     if prompts is None and config.text is None and _reads_tasks(made):
@@ -205,7 +203,7 @@ def _of_texts(made: Infiller, config: DecodeConfig, texts: Texts) -> list[Templa
     if isinstance(loaded, Unavailable) or isinstance(loaded.tokenizer, Unavailable):
         raise InvalidInputError(
             f"{made.source} has no tokenizer, so that texts cannot be read. Give prompts as pairs "
-            "of ids and blanks: flowscope.decode(model, prompts=[(ids, blank), …])."
+            "of ids and blanks: flowscope.decode(model, [(ids, blank), …])."
         )
     wanted = config.calibration + config.prompts
     found: list[Template] = []

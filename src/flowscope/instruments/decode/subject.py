@@ -74,7 +74,7 @@ def prepare(config: DecodeConfig, given: Mapping[str, Any]) -> tuple[DecodeConfi
     file = read_calibration(config.calibrate)
     calibrated = isinstance(file, CalibrationFile)
     material = material_of(
-        made, config, given.get("prompts"), given.get("calibration_prompts"), calibrated
+        made, config, given.get("texts"), given.get("calibration_texts"), calibrated
     )
     everything = [*material.calibration, *material.test]
     if isinstance(made.loaded, Loaded):
