@@ -184,7 +184,9 @@ def kind_of(model: nn.Module) -> Kind:
     if model.main_input_name == "pixel_values":
         return "vision"
     if model.can_generate():
-        return "causal_lm"
+        # A decoder that sees both ways names what is hidden, not what comes next.
+        two_way = getattr(model.config, "is_causal", True) is False
+        return "masked_lm" if two_way else "causal_lm"
     return "masked_lm" if model.get_output_embeddings() is not None else "text_encoder"
 
 

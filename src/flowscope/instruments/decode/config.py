@@ -17,6 +17,10 @@ class DecodeConfig(Config):
     answers changes, and then tried on fresh ones. Writes a run folder with every policy's passes
     and changed answers, what a window of passes certifies, the verdicts D1 and D2, and report.html.
     The bundled model fills sudoku grids.
+
+    Policies: threshold, factor, entropy-bound, klass (fill what is certain); prophet, sched-linear,
+    sched-cosine, sched-exponential, stable, joint (fill all at once when it is time); draft (drafts
+    and verifies the reference); plain (a fixed number a pass).
     """
 
     model: str | None = setting(
@@ -47,8 +51,7 @@ class DecodeConfig(Config):
     tokens: int = setting(128, "Tokens used of each text", ge=2, le=MOST_INPUTS)
     policy: tuple[str, ...] = setting(
         ("threshold", "factor", "prophet", "draft"),
-        "Policies: threshold, factor, entropy-bound, klass, prophet, sched-linear, sched-cosine, "
-        "sched-exponential, stable, joint, draft, plain",
+        "Policies to try, of those named above",
         option=True,
         metavar="P,P,…",
         min_length=1,
@@ -65,8 +68,7 @@ class DecodeConfig(Config):
     )
     method: Literal["learn_then_test", "conformal"] = setting(
         "learn_then_test",
-        "What is promised: a risk of at most alpha in all but delta of the calibrations, or a mean "
-        "risk of at most alpha",
+        "Promise: risk at most alpha except with probability delta, or mean risk at most alpha",
     )
     calibrate: str | None = setting(
         None,
@@ -91,16 +93,14 @@ class DecodeConfig(Config):
     temperature: float = setting(
         0.0, "Temperature of drawn tokens; 0 fills in the leading token", ge=0, le=100
     )
-    eos: int | None = setting(
-        None, "Token that ends an answer", ge=0, unset="answers have a fixed length"
-    )
+    eos: int | None = setting(None, "Token that ends an answer", ge=0, unset="none")
     mask: int | None = setting(
         None, "Mask token", option=True, ge=0, unset="that of the configuration or the tokenizer"
     )
     shift: bool | None = setting(
         None,
         "Whether position i is named by the logits of position i − 1",
-        unset="yes for Dream, else no",
+        unset="Dream only",
     )
     windows: tuple[int, ...] = setting(
         (12, 8), "Passes in a window of the late-window certificate", min_length=1

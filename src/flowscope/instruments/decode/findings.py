@@ -25,12 +25,13 @@ def _rows(records: Records) -> list[dict[str, Any]]:
 
 def _calibrated(records: Records) -> Finding:
     """What the best calibrated policy saves."""
+    judged = records.table("trial_prompts", "policy")["policy"].iloc[0]
     rows = [
-        row for row in _rows(records) if row["kind"] == "calibrated" and row["policy"] != "plain"
+        row for row in _rows(records) if row["kind"] == "calibrated" and row["policy"] == judged
     ]
     if not rows:
         raise Missing("no policy has a calibrated threshold")
-    row = min(rows, key=lambda row: row["passes"])
+    row = rows[0]
     alpha = float(records.settings["alpha"])
     changed = 1 - row["same"], 1 - row["same_high"], 1 - row["same_low"]
     return Finding(

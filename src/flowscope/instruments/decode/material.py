@@ -86,7 +86,7 @@ def _reads_tasks(made: Infiller) -> bool:
     tokenizer = None if isinstance(loaded, Unavailable) else loaded.tokenizer
     if tokenizer is None or isinstance(tokenizer, Unavailable):
         return False
-    vocabulary = getattr(tokenizer, "get_vocab", dict)()
+    vocabulary: object = getattr(tokenizer, "get_vocab", dict)()
     return vocabulary == {character: place for place, character in enumerate(CHARACTERS)}
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
+from flowscope.instruments.decode.trial import SECONDS
 from flowscope.lab.result import Result, plain_rows
 from flowscope.records import Unavailable
 
 __all__ = ["Decode"]
 
 _POLICY = (
-    "kind", "threshold", "passes", "rows", "seconds", "reference_passes", "reference_seconds",
-    "saved", "same", "accuracy", "certified", "alpha", "delta", "n",
+    "kind", "threshold", "passes", "rows", "reference_passes", "saved", "same", "accuracy",
+    "certified", "alpha", "delta", "n",
 )  # fmt: skip
 
 
@@ -35,6 +37,15 @@ class Decode(Result):
         """What a window of passes certifies, and later flips."""
         return self.table_or_reason("window")
 
+    @property
+    def _seconds(self) -> dict[str, float]:
+        """Mean time of a prompt by policy and kind of threshold."""
+        for one in self.run.read_measurements():
+            if one.name == SECONDS and one.status == "ok":
+                names = [str(name) for name in one.coordinates["policy"]]
+                return dict(zip(names, map(float, one.numbers()), strict=True))
+        return {}
+
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: policies, thresholds, windows and the verdicts."""
         document = super().to_json()
@@ -45,7 +56,7 @@ class Decode(Result):
             "task": document["measured"].get("task", ""),
             "policies": []
             if isinstance(policies, Unavailable)
-            else [_policy(row) for row in plain_rows(policies)],
+            else [_policy(row, self._seconds) for row in plain_rows(policies)],
             "thresholds": plain_rows(self.tables["thresholds"])
             if "thresholds" in self.tables
             else [],
@@ -53,9 +64,13 @@ class Decode(Result):
         }
 
 
-def _policy(row: dict[str, Any]) -> dict[str, Any]:
+def _policy(row: dict[str, Any], seconds: Mapping[str, float]) -> dict[str, Any]:
     ends = {
         f"{name}_interval": [row[f"{name}_low"], row[f"{name}_high"]]
         for name in ("same", "saved", "accuracy")
     }
-    return {"name": row["policy"], **{name: row[name] for name in _POLICY}, **ends}
+    times = {
+        "seconds": seconds.get(f"{row['policy']}, {row['kind']}"),
+        "reference_seconds": seconds.get("reference, published"),
+    }
+    return {"name": row["policy"], **{name: row[name] for name in _POLICY}, **times, **ends}

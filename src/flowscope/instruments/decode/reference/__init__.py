@@ -19,7 +19,6 @@ TABLES = {
             Column("prompt", "number of the prompt in its part, from 0"),
             Column("blanks", "masked tokens"),
             Column("passes", "passes of the reference"),
-            Column("seconds", "time of the prompt's batch over the prompts in it", "s"),
             Column("correct", "1 if the answer is the right one; empty where it is not known"),
             Column("known", "first pass in which filling all gives the reference's answer"),
             Column("settled", "first pass from which on filling all always gives it"),

@@ -14,7 +14,7 @@ from flowscope.report.drawing.traces import curve, line
 from flowscope.report.figure_html import figure, part
 from flowscope.report.listings import numbers
 from flowscope.report.parts.choosing import choice_data, choice_list, pictures_of
-from flowscope.report.source import Source, column
+from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
 
@@ -69,17 +69,47 @@ def _heat(frame: pd.DataFrame) -> Picture:
         "hovertext": [[texts.get((row, at), "") for at in positions] for row in passes],
         "hoverinfo": "text",
     }
-    x = theme.axis("blank, from left to right", showgrid=False, nticks=12)
-    y = theme.axis("pass", showgrid=False, autorange="reversed", nticks=12)
+    x = theme.axis("blank, from left to right", showgrid=False, **_steps(len(positions)))
+    y = theme.axis("pass", showgrid=False, autorange="reversed", **_steps(len(passes)))
     height = 120 + 11 * max(16, min(len(passes), 60))
-    return {"data": [heat], "layout": theme.layout(x, y, height)}
+    return {"data": [heat, _settles(frame, positions)], "layout": theme.layout(x, y, height)}
+
+
+def _steps(count: int) -> Picture:
+    """Ticks at whole numbers, a dozen at most."""
+    return {"dtick": max(1, round(count / 12)), "tick0": 1}
+
+
+def _settles(frame: pd.DataFrame, positions: list[float]) -> Picture:
+    """A mark on each blank in the first pass from which its leading token is the final one."""
+    rows = sorted(
+        zip(
+            column(frame, "position"), column(frame, "pass"), words(frame, "token"),
+            words(frame, "filled"), strict=True,
+        )
+    )  # fmt: skip
+    first: dict[float, float] = {}
+    for position, number, token, last in rows:
+        if token != last:
+            first.pop(position, None)
+        else:
+            first.setdefault(position, number)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [positions.index(position) + 1 for position in first],
+        "y": list(first.values()),
+        "marker": {"symbol": "circle", "size": 6, "color": theme.VERMILION},
+        "hoverinfo": "skip",
+    }
 
 
 def _map_caption(source: Source) -> str:
     return (
         "Each cell is a blank (column) in a pass of the reference (row): how probable the model "
-        "holds its leading token. A column ends in the pass in which the blank is filled. Dark "
-        "columns that end late are passes that a policy can save. Single prompts, no intervals."
+        "holds its leading token. A column ends in the pass in which the blank is filled; the red "
+        "dot is the first pass from which its leading token stays the final one. What lies below "
+        "the lowest dot are passes that an oracle would save. Single prompts, no intervals."
     )
 
 
@@ -141,8 +171,8 @@ def progress(source: Source) -> Picture:
 def _settling_caption(source: Source) -> str:
     return (
         "Blue: share of fresh prompts for which filling all blanks at once gives the reference's "
-        "answer. Red: the same, where no later pass would give another one. No rule that commits "
-        "once can save more passes than the red curve allows, and none knows when it is there."
+        "answer. Red: the same, where no later pass would give another one. A rule that commits "
+        "once and changes no answer cannot stop before the blue curve, and does not see it."
     )
 
 

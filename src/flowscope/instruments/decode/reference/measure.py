@@ -184,7 +184,6 @@ def _rows(bench: DecodeBench, part: Part) -> Iterator[pd.DataFrame]:
                 "prompt": numbers,
                 "blanks": [template.blanks for template in batch.templates],
                 "passes": batch.trace.passes,
-                "seconds": batch.seconds,
                 "correct": part.correct[numbers],
                 "known": same.argmax(0) + 1,
                 "settled": later.argmax(0) + 1,

@@ -4,7 +4,10 @@ from flowscope.instruments.decode.reference import DECIDES
 from flowscope.lab.claim import INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["ADAPTIVE", "PROMISE", "STAGE", "TABLES"]
+__all__ = ["ADAPTIVE", "PROMISE", "SECONDS", "STAGE", "TABLES"]
+
+SECONDS = "seconds a prompt"
+"""Name of the measurement with the time of a prompt under each policy."""
 
 ADAPTIVE = Claim(
     name="D1",
@@ -31,9 +34,7 @@ TABLES = {
             Column("n", "fresh prompts"),
             Column("passes", "mean passes of the model that a prompt is in"),
             Column("rows", "mean sequences that are run for a prompt"),
-            Column("seconds", "mean time of a prompt", "s"),
             Column("reference_passes", "mean passes of the reference"),
-            Column("reference_seconds", "mean time of a prompt with the reference", "s"),
             Column("saved", "mean share of the reference's passes left out", "", INTERVAL),
             Column("same", "share of prompts with the answer of the reference", "", INTERVAL),
             Column(

@@ -93,7 +93,7 @@ def _walks(source: Source, styles: dict[str, Look]) -> list[Picture]:
 
 def accuracy(source: Source) -> Picture:
     """Right answers against mean passes on the fresh prompts."""
-    frame = source.table("policies", "policy", "kind", "passes", "accuracy")
+    frame = source.table("policies", "policy", "kind", "passes", *ends("accuracy"))
     if all(math.isnan(value) for value in column(frame, "accuracy")):
         raise Missing("the right answers of these prompts are not known")
     traces = []
@@ -103,7 +103,8 @@ def accuracy(source: Source) -> Picture:
             if len(rows):
                 traces.append(_marks(rows, look, hollow, "accuracy"))
     x = theme.axis("mean passes of a prompt", rangemode="tozero")
-    y = theme.axis("right answers", tickformat=".0%", rangemode="tozero")
+    low = min(value for value in column(frame, "accuracy_low") if math.isfinite(value))
+    y = theme.axis("right answers", tickformat=".0%", range=[max(0.0, low - 0.05), 1.01])
     return {"data": traces, "layout": theme.layout(x, y, 320)}
 
 
