@@ -16,8 +16,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from studies.denoising_training.folder import write_folder
-from studies.denoising_training.network import Sizes
+from studies.denoising_training.folder import recorded_sizes, write_folder
 
 from flowscope.nets.sudoku import CHARACTERS, SHAPES, drawn, puzzles
 
@@ -36,19 +35,13 @@ _COLOURS = dict(zip(SHAPES, ("#7f7f7f", "#1f4e79", "#b5532a"), strict=True))
 def laid_out(trained: Path, folder: Path) -> None:
     """Copy the weights, write configuration, tokenizer, record, figure and card beside them."""
     record = json.loads((trained / "training.json").read_text(encoding="utf-8"))
+    judged = trained / "harder.json"
+    if judged.exists():
+        record["harder"] = json.loads(judged.read_text(encoding="utf-8"))
     weights = trained / "model.safetensors"
     if hashlib.sha256(weights.read_bytes()).hexdigest() != record["sha256"]:
         raise ValueError(f"{weights} is not the file that training.json describes.")
-    options = record["options"]
-    sizes = Sizes(
-        vocabulary=len(CHARACTERS),
-        layers=options["layers"],
-        width=options["width"],
-        heads=options["heads"],
-        feed_forward=options["feed_forward"],
-        periods=tuple(record["periods"]),
-    )
-    write_folder(sizes, folder)
+    write_folder(recorded_sizes(record), folder)
     shutil.copyfile(weights, folder / "model.safetensors")
     record["bytes"] = weights.stat().st_size
     text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
@@ -97,7 +90,8 @@ knows nothing else.
 | prediction | every position predicts itself (no shift), reading all others |
 
 The rotary periods are written as `longrope` factors, because transformers takes a list of periods in
-no other way. transformers 5.22 honours `is_causal`; a version that does not reads a causal model.
+no other way. A version of transformers that does not honour `is_causal` would read a causal model;
+with one that does, another last token changes the logits of the first position.
 
 ## Text
 
@@ -116,7 +110,8 @@ count, seed)` makes puzzles with one solution each, masked, with the places to f
 All puzzles are generated; no data of others were used. {", ".join(f"{rows:,} grids ({task})" for task, rows in data["rows"].items())}
 were dug to deep puzzles once; training draws a grid, moves it by a random symmetry (digits, rows,
 columns, bands, transpose) and masks a subset of the dug cells ({options["unique"]:.0%} of the texts: one solution)
-or any cells at a uniform level (the rest: several solutions). {seen} puzzles were read.
+or any cells at a uniform level (the rest: several solutions, which is why the loss stays above zero).
+{seen} puzzles were read.
 
 Test grids are of other symmetry classes than training grids, whatever the seed: for 6×6 and 9×9 the
 class of a grid decides its part (7 tenths training, 1 validation, 2 test). There are two classes of 4×4
@@ -124,8 +119,8 @@ grids; the larger (192 grids) was trained on, the smaller (96 grids) is test.
 
 ## Accuracy
 
-{test:,} test puzzles a task ({_blanks(judged)}), stored weights in float32. A puzzle counts when every cell is
-right. In brackets the 95 % Clopper–Pearson interval; passes are means.
+{test:,} test puzzles a task, stored weights in float32 ({_blanks(judged)}).
+A puzzle counts when every cell is right. In brackets the 95 % Clopper–Pearson interval; passes are means.
 
 | order | {" | ".join(f"{task}, passes" for task in SHAPES)} |
 |---|---|---|---|
@@ -137,7 +132,7 @@ By number of blanks (confidence, one cell a pass):
 | task | {" | ".join(f"{name} quarter of the range" for name in ("first", "second", "third", "last"))} |
 |---|---|---|---|---|
 {chr(10).join(_blank_rows(judged))}
-
+{_harder(record)}
 ## Decode order
 
 Digits that stood in no row, column or box of the cell just filled, by thirds of the passes; beside it
@@ -175,6 +170,29 @@ def _blanks(judged: dict[str, Any]) -> str:
         f"{t}: {SHAPES[t].fewest}–{SHAPES[t].most} blanks, mean {judged[t]['blanks']:.1f}"
         for t in SHAPES
     )
+
+
+def _harder(record: dict[str, Any]) -> str:
+    """Deeper puzzles than those that were trained on, where `judge.py` has measured them."""
+    found = record.get("harder")
+    if not found:
+        return ""
+    low, high = found["range"]
+    rows = [
+        f"| {WAYS[way]} | {found[way]['accuracy']:.1%} [{found[way]['interval'][0]:.1%}, "
+        f"{found[way]['interval'][1]:.1%}] | {found[way]['passes']:.1f} | "
+        + ", ".join(f"{r['from']}–{r['to']}: {r['accuracy']:.0%}" for r in found[way]["by_blanks"])
+        + " |"
+        for way in WAYS
+        if way in found
+    ]
+    return f"""
+Harder: {found["puzzles"]} test puzzles of {found["task"]} with {low}–{high} blanks (`judge.py`).
+
+| order | solved | passes | by blanks |
+|---|---|---|---|
+{chr(10).join(rows)}
+"""
 
 
 def _way_rows(judged: dict[str, Any]) -> list[str]:

@@ -120,7 +120,7 @@ def evaluated(model: Denoiser, found: Puzzles, ways: dict[str, dict[str, Any]]) 
         record[name] = {
             "accuracy": float(right.mean()),
             "interval": _interval(int(right.sum()), len(right)),
-            "passes": float(result.passes.mean()),
+            "passes": float(result.passes.astype(np.float64).mean()),
             "by_blanks": _by_blanks(found, right),
         }
         if options.get("together", 1) == 1:
@@ -138,8 +138,8 @@ def _interval(hits: int, count: int, level: float = 0.95) -> list[float]:
 
 
 def _by_blanks(found: Puzzles, right: np.ndarray) -> list[dict[str, float]]:
-    """Accuracy in four equal ranges of the number of blanks."""
-    edges = np.linspace(found.shape.fewest, found.shape.most + 1, 5).round().astype(int)
+    """Accuracy in four equal ranges of the numbers of blanks that occur."""
+    edges = np.linspace(found.blanks.min(), found.blanks.max() + 1, 5).round().astype(int)
     rows = []
     for low, high in pairwise(edges):
         inside = (found.blanks >= low) & (found.blanks < high)

@@ -15,10 +15,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from flowscope.nets.sudoku import CHARACTERS, MASK, PAD
 
-__all__ = ["configuration", "write_folder"]
+__all__ = ["configuration", "recorded_sizes", "write_folder"]
 
 LONGEST = 128  # positions; the longest text has 100
 _BASE = 10000.0
+
+
+def recorded_sizes(record: dict[str, Any]) -> Sizes:
+    """The shape of the network of a ``training.json``."""
+    names = ("layers", "width", "heads", "feed_forward")
+    options = {name: record["options"][name] for name in names}
+    return Sizes(vocabulary=len(CHARACTERS), periods=tuple(record["periods"]), **options)
 
 
 def configuration(sizes: Sizes) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["Denoiser", "Sizes", "state_of_llama"]
+__all__ = ["Denoiser", "Sizes", "denoiser_of", "state_of_llama"]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,25 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, parts: list[Tensor]) -> Tensor:
 
 def state_of_llama(model: Denoiser) -> dict[str, Tensor]:
     """The weights under the names of ``LlamaForCausalLM``."""
-    state = {
+    named = _named(model)
+    return {name: weight.detach().cpu().contiguous() for name, weight in named.items()}
+
+
+@torch.no_grad()
+def denoiser_of(state: dict[str, Tensor], sizes: Sizes) -> Denoiser:
+    """The network that has these weights of a ``LlamaForCausalLM``."""
+    model = Denoiser(sizes, seed=0)
+    named = _named(model)
+    if named.keys() != state.keys():
+        raise ValueError(f"Weights of other layers: {sorted(named.keys() ^ state.keys())[:4]} …")
+    for name, weight in named.items():
+        weight.copy_(state[name])
+    return model
+
+
+def _named(model: Denoiser) -> dict[str, Tensor]:
+    """Views of the stacked weights by their names in a Llama."""
+    found: dict[str, Tensor] = {
         "model.embed_tokens.weight": model.embedding,
         "model.norm.weight": model.gains[-1],
         "lm_head.weight": model.head,
@@ -131,5 +149,5 @@ def state_of_llama(model: Denoiser) -> dict[str, Tensor]:
             "mlp.down_proj": model.leaving[layer], "input_layernorm": model.gains[2 * layer],
             "post_attention_layernorm": model.gains[2 * layer + 1],
         }  # fmt: skip
-        state |= {f"model.layers.{layer}.{name}.weight": w for name, w in names.items()}
-    return {name: weight.detach().cpu().contiguous() for name, weight in state.items()}
+        found |= {f"model.layers.{layer}.{name}.weight": w for name, w in names.items()}
+    return found

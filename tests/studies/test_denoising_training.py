@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from studies.denoising_training import card, data, train
 from studies.denoising_training.batches import sources
 from studies.denoising_training.evaluation import evaluated, filled
-from studies.denoising_training.network import Denoiser
+from studies.denoising_training.network import Denoiser, denoiser_of
 from studies.denoising_training.optimiser import Muon, orthogonal
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -133,21 +133,7 @@ def test_the_model_folder_is_the_trained_network(trained):
     tokenizer = AutoTokenizer.from_pretrained(trained)
     record = json.loads((trained / "training.json").read_text())
     options = train.options_from(["--data", "", "--out", "", *SMALL])
-    network = Denoiser(train.sizes(options), 0)
-    state = load_file(trained / "model.safetensors")
-    network.embedding.copy_(state["model.embed_tokens.weight"])
-    network.head.copy_(state["lm_head.weight"])
-    for layer in range(2):
-        named = f"model.layers.{layer}."
-        qkv = [state[f"{named}self_attn.{x}_proj.weight"] for x in "qkv"]
-        network.reading[layer].copy_(torch.cat(qkv))
-        network.writing[layer].copy_(state[f"{named}self_attn.o_proj.weight"])
-        both = [state[f"{named}mlp.{x}_proj.weight"] for x in ("gate", "up")]
-        network.entering[layer].copy_(torch.cat(both))
-        network.leaving[layer].copy_(state[f"{named}mlp.down_proj.weight"])
-        network.gains[2 * layer].copy_(state[f"{named}input_layernorm.weight"])
-        network.gains[2 * layer + 1].copy_(state[f"{named}post_attention_layernorm.weight"])
-    network.gains[-1].copy_(state["model.norm.weight"])
+    network = denoiser_of(load_file(trained / "model.safetensors"), train.sizes(options))
     for task in SHAPES:
         found = puzzles(task, 3, seed=4)
         assert tokenizer(found.texts)["input_ids"] == found.prompts.tolist()

@@ -78,7 +78,13 @@ class Puzzles:
         return verdict
 
 
-def puzzles(task: str, count: int, seed: int, split: str = "test") -> Puzzles:
+def puzzles(
+    task: str,
+    count: int,
+    seed: int,
+    split: str = "test",
+    blanks: tuple[int, int] | None = None,
+) -> Puzzles:
     """Puzzles with one solution each.
 
     Parameters
@@ -90,11 +96,14 @@ def puzzles(task: str, count: int, seed: int, split: str = "test") -> Puzzles:
         larger one.
     split
         ``test``, ``validation`` or ``train``: the part of the grids.
+    blanks
+        Fewest and most masked cells, each number as likely; without it those of the task. The
+        more, the harder: 45 to 57 of a 9×9 leave a good denoiser something to wait for.
 
     Raises
     ------
     InvalidInputError
-        For an unknown task or part, or no puzzle.
+        For an unknown task or part, no puzzle, or blanks that leave several solutions.
 
     Examples
     --------
@@ -108,9 +117,18 @@ def puzzles(task: str, count: int, seed: int, split: str = "test") -> Puzzles:
     if count < 1:
         raise InvalidInputError(f"Puzzles are made one or more at a time; got {count}.")
     draw = np.random.default_rng([seed, shape.side])
+    fewest, most = blanks or (shape.fewest, shape.most)
+    if not 1 <= fewest <= most <= shape.deepest:
+        raise InvalidInputError(
+            f"The blanks of a {task} are 1 to {shape.deepest}, the fewer first; deeper puzzles "
+            f"with one solution are rare. Got {fewest} to {most}."
+        )
     grids = grids_of(count, shape, split, draw)
-    wanted = draw.integers(shape.fewest, shape.most + 1, size=count)
+    wanted = draw.integers(fewest, most + 1, size=count)
     empty = dug(grids, shape, wanted, draw)
+    while (short := np.flatnonzero(empty.sum(1) < wanted)).size:
+        grids[short] = grids_of(len(short), shape, split, draw)
+        empty[short] = dug(grids[short], shape, wanted[short], draw)
     answers = tokens_of(grids, shape)
     region = np.zeros(answers.shape, dtype=bool)
     region[:, cells_in_text(shape)] = empty

@@ -15,7 +15,8 @@ __all__ = ["SHAPES", "Shape", "shape_named"]
 class Shape:
     """A square of ``side`` × ``side`` cells, cut into boxes of ``high`` × ``wide`` cells.
 
-    ``fewest`` and ``most`` bound the blanks of a puzzle.
+    ``fewest`` and ``most`` bound the blanks of a puzzle where nothing else is asked for; of random
+    grids at least a quarter can be dug down to ``deepest`` blanks.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Shape:
     wide: int
     fewest: int
     most: int
+    deepest: int
 
     @property
     def side(self) -> int:
@@ -54,9 +56,9 @@ class Shape:
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("sudoku-4x4", high=2, wide=2, fewest=4, most=10),
-        Shape("sudoku-6x6", high=2, wide=3, fewest=12, most=24),
-        Shape("sudoku-9x9", high=3, wide=3, fewest=25, most=50),
+        Shape("sudoku-4x4", high=2, wide=2, fewest=4, most=10, deepest=11),
+        Shape("sudoku-6x6", high=2, wide=3, fewest=12, most=24, deepest=26),
+        Shape("sudoku-9x9", high=3, wide=3, fewest=25, most=50, deepest=57),
     )
 }
 """Shapes by the name of their task."""
