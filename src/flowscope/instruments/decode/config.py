@@ -31,6 +31,15 @@ class DecodeConfig(Config):
         "Prompts that the bundled denoiser was made for: sudoku-4x4, sudoku-6x6 or sudoku-9x9",
         option=True,
     )
+    blanks: tuple[int, ...] | None = setting(
+        None,
+        "Fewest and most masked cells of a puzzle",
+        option=True,
+        metavar="N,N",
+        min_length=2,
+        max_length=2,
+        unset="those of the task",
+    )
     text: str | None = setting(
         None,
         "Prompts: a text file, or “text” in .jsonl, .csv, .tsv; mask tokens in them are filled",

@@ -96,13 +96,22 @@ def _of_task(config: DecodeConfig, calibrated: bool) -> Material:
     test = _puzzles(config, config.prompts, _TEST)
     calibration, first = _distinct(calibration)
     test, second = _distinct(test, calibration)
-    return Material(calibration=calibration, test=test, task=config.task, left_out=first + second)
+    return Material(calibration=calibration, test=test, task=_task(config), left_out=first + second)
+
+
+def _task(config: DecodeConfig) -> str:
+    """Name of the task, with the blanks that were asked for."""
+    if config.blanks is None:
+        return config.task
+    return f"{config.task}, {config.blanks[0]} to {config.blanks[1]} blanks"
 
 
 def _puzzles(config: DecodeConfig, count: int, part: int) -> tuple[Template, ...]:
     from flowscope.nets.sudoku import puzzles
 
-    made = puzzles(config.task, count, seed=2 * config.seed + part)
+    low, high = config.blanks or (0, 0)
+    bounds = (low, high) if config.blanks else None
+    made = puzzles(config.task, count, seed=2 * config.seed + part, blanks=bounds)
     return tuple(
         Template(ids=ids, blank=blank, truth=truth, text=text)
         for ids, blank, truth, text in zip(
