@@ -31,7 +31,8 @@ class Outcome:
     policy
         The policy.
     passes, rows, seconds
-        Passes of the model that a prompt was in, sequences run for it, time.
+        Passes of the model that a prompt was in, sequences run for it, time (NaN where the outcome
+        was taken up from an earlier run).
     same, correct
         Whether its answer is that of the reference; whether it is right (NaN where not known).
     """
@@ -61,8 +62,10 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
         return _replayed(bench, part, policy)
     name = f"{part.name}-{policy.name}-{policy.threshold:g}"
     bench.list_pass(f"{policy.name} {policy.threshold:g} on the {part.name} prompts", len(part))
-    arrays = bench.shard(name, partial(_run, bench, part, policy))
-    return Outcome(policy=policy, **arrays)
+    seconds: list[float] = []
+    arrays = bench.shard(name, partial(_run, bench, part, policy, seconds))
+    taken = np.array(seconds) if seconds else np.full(len(part), np.nan)
+    return Outcome(policy=policy, seconds=taken, **arrays)
 
 
 def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:
@@ -92,20 +95,20 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _run(bench: DecodeBench, part: Part, policy: Policy) -> Arrays:
-    pieces = [_run_batch(bench, batch, policy) for batch in part.batches]
+def _run(bench: DecodeBench, part: Part, policy: Policy, seconds: list[float]) -> Arrays:
+    pieces = [_run_batch(bench, batch, policy, seconds) for batch in part.batches]
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def _run_batch(bench: DecodeBench, batch: Batch, policy: Policy) -> Arrays:
+def _run_batch(bench: DecodeBench, batch: Batch, policy: Policy, seconds: list[float]) -> Arrays:
     subject, size = bench.subject, len(batch.templates)
     canvas = canvas_of(subject.made, batch.templates, range(batch.start, batch.start + size))
     done = filled(subject.made, canvas, policy, subject.plan, batch=bench.config.batch)
+    seconds += [done.seconds / size] * size
     ids = done.ids.cpu().numpy()
     return {
         "passes": done.passes.cpu().numpy(),
         "rows": done.rows.cpu().numpy(),
-        "seconds": np.full(size, done.seconds / size),
         "same": same_answers(ids, batch.ids, batch.templates, subject.checker),
         "correct": correct_answers(ids, batch.templates, subject.checker),
     }

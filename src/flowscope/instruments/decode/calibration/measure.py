@@ -42,13 +42,13 @@ def calibration(bench: DecodeBench) -> None:
     part: Part = bench.shared("parts")["calibration"]
     names = calibrated_policies(config)
     counter = bench.counter("calibration", len(names))
-    chosen, frames = {}, []
+    walks: dict[str, list[Outcome]] = {}
     for name in names:
-        outcomes = _walk(bench, part, name)
-        chosen[name] = _chosen(outcomes, config)
-        frames.append(_table(outcomes, chosen[name], part, config))
+        walks[name] = _walk(bench, part, name)
         counter.advance(1)
+    chosen = {name: _chosen(outcomes, config) for name, outcomes in walks.items()}
     bench.once("chosen", lambda: chosen)
+    frames = [_table(walks[name], chosen[name], part, config) for name in names]
     if frames:
         bench.put("calibration", pd.concat(frames, ignore_index=True))
     bench.put("thresholds", _thresholds(chosen))

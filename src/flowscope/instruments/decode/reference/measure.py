@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,7 +44,7 @@ class Batch:
     trace
         The record.
     seconds
-        Time of the batch over the prompts in it.
+        Time of the batch over the prompts in it; NaN where it was taken up from an earlier run.
     """
 
     start: int
@@ -108,9 +109,12 @@ def _part(bench: DecodeBench, name: str, templates: tuple[Template, ...], counte
     batches: list[Batch] = []
     for start in range(0, len(templates), size):
         some = templates[start : start + size]
-        make = partial(_filled, bench, some, start)
+        made: list[float] = []
+        make = partial(_filled, bench, some, start, made)
         arrays = bench.shard(f"reference-{name}-{start // size:05d}", make)
-        batches.append(_batch(start, some, arrays))
+        # A finished piece that is taken up again took no time; its time is not in it, because two
+        # runs with the same settings have the same pieces.
+        batches.append(_batch(start, some, arrays, made[0] if made else math.nan))
         counter.advance(len(some))
     checker = bench.subject.checker
     correct = [correct_answers(batch.ids, batch.templates, checker) for batch in batches]
@@ -127,7 +131,9 @@ def _joined(parts: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:
     return np.concatenate([*parts, np.zeros(0)]).astype(dtype)
 
 
-def _filled(bench: DecodeBench, templates: tuple[Template, ...], start: int) -> Arrays:
+def _filled(
+    bench: DecodeBench, templates: tuple[Template, ...], start: int, seconds: list[float]
+) -> Arrays:
     subject, config = bench.subject, bench.config
     numbers = range(start, start + len(templates))
     canvas = canvas_of(subject.made, templates, numbers)
@@ -136,6 +142,7 @@ def _filled(bench: DecodeBench, templates: tuple[Template, ...], start: int) -> 
         subject.made, canvas, Reference(), subject.plan, batch=config.batch, listener=recorder,
         recording=True,
     )  # fmt: skip
+    seconds.append(done.seconds / len(templates))
     places = blank_places(canvas.blank).cpu()
     ids = done.ids.cpu()
     final = ids.gather(1, places.clamp_min(0)).masked_fill(places < 0, -1)
@@ -144,18 +151,17 @@ def _filled(bench: DecodeBench, templates: tuple[Template, ...], start: int) -> 
         **recorder.arrays(),
         "ids": ids.numpy(), "places": places.numpy(), "final": final.numpy().astype(np.int32),
         "region": region.numpy(), "planned": done.planned.cpu().numpy(),
-        "seconds": np.array([done.seconds / len(templates)]),
     }  # fmt: skip
 
 
-def _batch(start: int, templates: tuple[Template, ...], arrays: Arrays) -> Batch:
+def _batch(start: int, templates: tuple[Template, ...], arrays: Arrays, seconds: float) -> Batch:
     trace = Trace(
         top=arrays["top"], laws={name: arrays[name] for name in RECORDED},
         final=arrays["final"], region=arrays["region"], planned=arrays["planned"],
     )  # fmt: skip
     return Batch(
         start=start, templates=templates, ids=arrays["ids"], places=arrays["places"],
-        trace=trace, seconds=float(arrays["seconds"][0]),
+        trace=trace, seconds=seconds,
     )  # fmt: skip
 
 

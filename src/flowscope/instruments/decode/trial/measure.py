@@ -38,12 +38,12 @@ def trial(bench: DecodeBench) -> None:
     chosen: Chosens = bench.shared("chosen")
     wanted = list(_wanted(bench, chosen))
     counter = bench.counter("trial", len(wanted))
-    rows, outcomes = [], {}
+    made: list[tuple[str, Outcome]] = []
     for kind, policy in wanted:
-        outcome = outcome_of(bench, part, policy)
-        outcomes[policy.name, kind] = outcome
-        rows.append(_row(bench, part, kind, outcome))
+        made.append((kind, outcome_of(bench, part, policy)))
         counter.advance(1)
+    rows = [_row(bench, part, kind, outcome) for kind, outcome in made]
+    outcomes = {(one.policy.name, kind): one for kind, one in made}
     bench.put("policies", pd.DataFrame(rows, columns=list(TABLES["policies"].schema)))
     bench.note(_times(outcomes, len(part)))
     judged = _judged(bench, chosen)

@@ -1,6 +1,5 @@
 """What a window of passes certifies, and how often the certified token changes afterwards."""
 
-from flowscope.instruments.decode.reference import DECIDES
 from flowscope.lab.claim import INTERVAL, Column, Table
 from flowscope.lab.instrument import Stage
 
@@ -48,7 +47,6 @@ STAGE = Stage(
     name="window",
     home=__name__,
     measure="measure.window",
-    settings=DECIDES,
     tables=TABLES,
     uses=("reference",),
 )
