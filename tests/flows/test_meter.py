@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from flowscope import flows
 from flowscope.errors import InvalidInputError
-from flowscope.flows import eager, engines, fused
+from flowscope.flows import eager, engines
 
 EVERY = slice(None)
 

@@ -4,6 +4,7 @@ They run on a CUDA device (``pytest -m gpu``), or in Python where ``TRITON_INTER
 Triton is installed.
 """
 
+import functools
 import os
 from itertools import pairwise
 
@@ -51,7 +52,8 @@ def compare(found, reference, rtol):
     for name, value in vars(reference).items():
         if name != "argmax":  # of equal maxima any may be named
             seen = vars(found)[name]
-            assert_close(seen, value, rtol=rtol, atol=1e-30, msg=lambda m, name=name: f"{name}: {m}")
+            said = functools.partial("{}: {}".format, name)
+            assert_close(seen, value, rtol=rtol, atol=1e-30, msg=said)
 
 
 def swept(z: list[torch.Tensor], dtype: torch.dtype = torch.float32) -> flows.DepthMeter:

@@ -15,8 +15,7 @@ from flowscope.flows.eager import EagerPasses
 from flowscope.flows.fused import FusedPasses
 from flowscope.flows.readings import Reading, SummedReading, SweptReading
 from flowscope.flows.sums import Peak
-from flowscope.flows.sweep_kernels import ROWS
-from flowscope.flows.swept import SweptPasses
+from flowscope.flows.swept import SweptPasses, raw_sums
 from flowscope.simplex.blocks import block_rows
 from flowscope.workers import Workers
 
@@ -123,12 +122,11 @@ class SweepEngine:
 
     def __init__(self, logits: Tensor) -> None:
         self._passes = SweptPasses(logits.shape[1], logits.dtype, logits.device)
-        shape = (len(ROWS), len(logits))
-        self._last = torch.zeros(shape, dtype=torch.float32, device=logits.device)
+        self._last = raw_sums(logits)
 
     def read(self, here: slice, x: Tensor | None, y: Tensor, keep: Keep) -> SweptReading:
         """Read the states y of some rows, and the steps x → y unless x is None."""
-        raw = torch.zeros(len(ROWS), len(y), dtype=torch.float32, device=y.device)
+        raw = raw_sums(y)
         if x is None:
             self._passes.state(y, raw)
         else:

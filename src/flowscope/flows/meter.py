@@ -98,6 +98,21 @@ class DepthMeter:
         """How the meter runs."""
         return self._engine.mode
 
+    @property
+    def device(self) -> torch.device:
+        """Where the logits are."""
+        return self._held[0].device
+
+    @property
+    def rows(self) -> int:
+        """How many rows are followed."""
+        return len(self._side)
+
+    def fits(self, rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether the meter was made for this, so that no other is needed."""
+        held = self._held[0]
+        return (*held.shape, held.dtype, held.device) == (rows, vocabulary, dtype, device)
+
     def start(self, rows: slice, logits: Float[Tensor, "chunk V"]) -> StateStatistics:
         """Statistics of the first state of some rows, which becomes the start of their next step.
 

@@ -12,7 +12,7 @@ from flowscope.flows.steps import StateStatistics, StepStatistics, joined
 from flowscope.flows.sums import StateSums
 from flowscope.flows.swept import RawSums, state_sums, step_numbers
 
-__all__ = ["Reading", "SweptReading", "SummedReading", "collected"]
+__all__ = ["Reading", "SummedReading", "SweptReading", "collected"]
 
 
 class Reading(Protocol):
@@ -31,7 +31,7 @@ class Reading(Protocol):
         """Mean logit of each row: finite where every logit is."""
 
     def beside(self, others: Sequence[Self]) -> Self:
-        """This reading and those of the rows that follow, as one."""
+        """One reading of these rows and of those that follow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +58,12 @@ class SummedReading:
         return self.sums.mean
 
     def beside(self, others: Sequence["SummedReading"]) -> "SummedReading":
-        """This reading and those of the rows that follow, as one."""
+        """One reading of these rows and of those that follow."""
         parts = [self, *others]
         steps = [part.step for part in parts if part.step is not None]
-        return SummedReading(joined([part.sums for part in parts]), joined(steps) if steps else None)
+        return SummedReading(
+            joined([part.sums for part in parts]), joined(steps) if steps else None
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +88,7 @@ class SweptReading:
         return state_sums(self.raw).mean
 
     def beside(self, others: Sequence["SweptReading"]) -> "SweptReading":
-        """This reading and those of the rows that follow, as one."""
+        """One reading of these rows and of those that follow."""
         return SweptReading(torch.cat([part.raw for part in (self, *others)], 1))
 
 

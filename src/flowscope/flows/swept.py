@@ -17,7 +17,7 @@ from flowscope.flows.steps import StepStatistics
 from flowscope.flows.sums import StateSums
 from flowscope.flows.sweep_kernels import ROWS, first_sweep, second_sweep
 
-__all__ = ["LIFT", "RawSums", "SweptPasses", "state_sums", "step_numbers"]
+__all__ = ["LIFT", "RawSums", "SweptPasses", "raw_sums", "state_sums", "step_numbers"]
 
 RawSums: TypeAlias = Float32[Tensor, "18 *rows"]
 """What the sweeps leave: one entry of `ROWS` per line."""
@@ -26,6 +26,7 @@ LIFT = 2.0**50
 
 # Outcomes that a program holds at a time, and its warps: the fastest of those tried on an H200.
 _BLOCK, _WARPS = 2048, 8
+_TRIED: dict[tuple[torch.device, torch.dtype], bool] = {}
 _PLACE = {name: number for number, name in enumerate(ROWS)}
 
 
@@ -83,6 +84,11 @@ class SweptPasses:
                 )  # fmt: skip
 
 
+def raw_sums(rows: Float[Tensor, "rows V"]) -> RawSums:
+    """Room for the raw sums of some rows of logits."""
+    return torch.zeros(len(ROWS), len(rows), dtype=torch.float32, device=rows.device)
+
+
 def state_sums(raw: RawSums) -> StateSums:
     """Sums of the states of raw sums, in float64."""
     column = dict(zip(ROWS, raw.double().unbind(0), strict=True))
@@ -105,9 +111,19 @@ def step_numbers(raw: RawSums) -> StepStatistics:
     return StepStatistics(
         step_sq=column["step_sq"],
         oscillation=column["oscillation"],
-        total_variation=balanced_variation(
-            column["total"], column["distance"], column["rising"]
-        ),
+        total_variation=balanced_variation(column["total"], column["distance"], column["rising"]),
         kl_divergence=column["divergence"],
         first_order=column["spread"] / 2,
     )
+
+
+def sweeps_run(logits: Float[Tensor, "rows V"]) -> bool:
+    """Whether the kernels compile and run on the device of these logits, tried once for each."""
+    key = logits.device, logits.dtype
+    if key not in _TRIED:
+        try:
+            SweptPasses(2, logits.dtype, logits.device)
+            _TRIED[key] = True
+        except Exception:  # a missing tool chain shows in many ways; a meter says which
+            _TRIED[key] = False
+    return _TRIED[key]

@@ -210,27 +210,31 @@ def _half(
     seed: int,
 ) -> _Half:
     hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
-    fitting = torch.from_numpy(~judged)
+    near = np.zeros(len(judged), np.bool_)
+    near[paths.close] = True
+    fitting, rows = (_numbers(chosen, hidden.device) for chosen in (~judged, near & judged))
     axes = paths.readout.coordinates(hidden[fitting].flatten(0, 1), rank)
-    rows = torch.zeros(len(judged), dtype=torch.bool)
-    rows[torch.from_numpy(paths.close)] = True
-    rows &= ~fitting
     y = axes.reduced(hidden)
     times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
     context = local_statistics(paths.readout, hidden[:, :-1], y) if rich else None
-    prompt = torch.from_numpy(paths.prompt)
-    course = _Course(y=y, times=times, context=context, prompt=prompt, labels=labels)
-    fitted, held = course.at(fitting), course.at(rows)
+    course = _Course(
+        y=y,
+        times=times.to(y.device),
+        context=context,
+        prompt=torch.from_numpy(paths.prompt).to(y.device),
+        labels=labels.to(y.device),
+    )
+    fitted, held = (course.at(chosen.to(y.device)) for chosen in (fitting, rows))
     forecasts, fits, chosen = _forecasts(fitted, held, seed)
     between = None
     if not isinstance(paths.between, Unavailable):
-        near = rows[torch.from_numpy(paths.close)]
-        between = paths.between[near, segment.first - 1 : segment.last]
+        of_half = _numbers(judged[paths.close], paths.between.device)
+        between = paths.between[of_half, segment.first - 1 : segment.last]
     errors = forecast_errors(paths.readout, axes, hidden[rows], forecasts, between)
     for horizon in ("one", "onward"):
         errors[f"{horizon}_flow"] = errors[f"{horizon}_{chosen}"]
     return _Half(
-        rows=rows.nonzero()[:, 0],
+        rows=rows.cpu(),
         axes=axes,
         y=held.y,
         onward=forecasts[chosen].onward,
@@ -239,6 +243,10 @@ def _half(
         fits=fits,
         stopped=str(next(row["because"] for row in fits if row["drift"] == chosen)),
     )
+
+
+def _numbers(chosen: NDArray[np.bool_], device: torch.device) -> Int64[Tensor, "some"]:
+    return torch.from_numpy(np.flatnonzero(chosen)).to(device)
 
 
 def _forecasts(
@@ -346,7 +354,7 @@ def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
         kind,
         lambda t, x: drift(starts + t, x, each),
         course.y[:, :-1].reshape(-1, r),
-        torch.tensor([0.0, course.step], dtype=torch.float64),
+        torch.tensor([0.0, course.step], dtype=torch.float64, device=course.y.device),
     )
     return path.states[-1].reshape(n, states - 1, r), _stop(path)
 
@@ -378,11 +386,12 @@ def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequ
     rows = torch.cat([part.rows for part in parts])
     order = torch.argsort(rows)
     shown = parts[0].axes
-    hidden = paths.hidden[rows[order], segment.first - 1 : segment.last + 1]
+    chosen = rows[order].to(paths.hidden.device)
+    hidden = paths.hidden[chosen, segment.first - 1 : segment.last + 1]
     y = shown.reduced(hidden)
     moves = []
     for part in parts:
-        turn = (part.axes.axes.mT @ shown.axes).double().cpu()
+        turn = (part.axes.axes.mT @ shown.axes).double()
         moves.append((part.onward - part.y[:, :1]) @ turn)
     return Adequacy(
         segment=segment,
@@ -395,6 +404,6 @@ def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequ
         fits=[{"half": half, **row} for half, part in enumerate(parts) for row in part.fits],
         coordinates=shown,
         y=y,
-        predicted=y[:, :1] + torch.cat(moves)[order],
+        predicted=y[:, :1] + torch.cat(moves)[order.to(y.device)],
         stopped="; ".join(part.stopped for part in parts if part.stopped),
     )
