@@ -11,6 +11,7 @@ from flowscope.flows.sampling.doubling import (
     doubling_slope,
     step_doubling,
 )
+from flowscope.flows.sampling.dormand import smooth_path
 from flowscope.flows.sampling.family import FamilyMember, family_drift, score_to_velocity
 from flowscope.flows.sampling.histograms import (
     MarginalParity,
@@ -61,6 +62,7 @@ __all__ = [
     "score_to_velocity",
     "sde_path",
     "simplex_flow",
+    "smooth_path",
     "step_budget",
     "step_doubling",
     "weak_error_slope",

@@ -47,7 +47,7 @@ from flowscope.flows.drift import (
     scaled_paths,
     shuffled_layers,
 )
-from flowscope.flows.sampling import OdePath, ode_path
+from flowscope.flows.sampling import OdePath, ode_path, smooth_path
 from flowscope.instruments.audit.adequacy.forecasts import KINDS, Adequacy, halves
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
@@ -348,11 +348,11 @@ def _forecast(
 def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
     """Coordinates one layer after each state: one path for all of them, on clocks of their own."""
     n, states, r = course.y.shape
-    starts = course.times[:-1].repeat(n)
+    starts, field = course.times[:-1].repeat(n), getattr(drift, "unchecked", drift)
     each = None if course.context is None else course.context.flatten(0, 1)
     path = _integrated(
         kind,
-        lambda t, x: drift(starts + t, x, each),
+        lambda t, x: field(starts + t, x, each),
         course.y[:, :-1].reshape(-1, r),
         torch.tensor([0.0, course.step], dtype=torch.float64, device=course.y.device),
     )
@@ -362,7 +362,8 @@ def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
 def _onward(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
     """Coordinates from the first state on, with the context frozen there."""
     first = None if course.context is None else course.context[:, 0]
-    path = _integrated(kind, lambda t, x: drift(t, x, first), course.y[:, 0], course.times)
+    field = getattr(drift, "unchecked", drift)
+    path = _integrated(kind, lambda t, x: field(t, x, first), course.y[:, 0], course.times)
     return path.states[1:].transpose(0, 1), _stop(path)
 
 
@@ -376,7 +377,7 @@ def _integrated(
 ) -> OdePath:
     if kind == "neighbours":
         return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
-    return ode_path(
+    return smooth_path(
         velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS * (len(times) - 1)
     )
 
