@@ -95,5 +95,5 @@ def ranked(z: Float[Tensor, "n V"]) -> tuple[Float[Tensor, "n V"], Int64[Tensor,
     >>> ranked(torch.tensor([[1.0, 3.0, 2.0]]))
     (tensor([[3., 2., 1.]]), tensor([[1, 2, 0]]))
     """
-    parts = [part.sort(dim=-1, descending=True, stable=True) for part in z.split(_SORTED)]
+    parts = [part.sort(dim=-1, descending=True, stable=True) for part in torch.split(z, _SORTED)]
     return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])

@@ -223,7 +223,7 @@ class DepthMeter:
         begin, end, _ = rows.indices(len(self._side))
         held = self._held[0]
         if len(self._held) == 1:
-            self._held.append(_buffer(*held.shape, held.dtype, held.device))
+            self._held.append(_buffer(len(held), held.shape[1], held.dtype, held.device))
         here = slice(begin, end)
         self._level(here)
         return self._held[1 - int(self._side[begin])][here]

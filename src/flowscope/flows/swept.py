@@ -5,6 +5,7 @@ the sums say is read from all layers at once, when a batch is over.
 """
 
 import os
+from contextlib import nullcontext
 from typing import TypeAlias
 
 import torch
@@ -76,7 +77,8 @@ class SweptPasses:
 
     def _swept(self, x: Tensor, y: Tensor, start: Tensor, end: Tensor, *, moves: bool) -> None:
         strides = (x.stride(0), y.stride(0), start.stride(0), end.stride(0))
-        with torch.cuda.device_of(y):
+        # Triton launches on the current device.
+        with torch.cuda.device(y.device) if y.is_cuda else nullcontext():
             for sweep in (first_sweep, second_sweep):
                 sweep[(len(y),)](
                     x, y, start, end, y.shape[1], *strides,

@@ -72,9 +72,8 @@ class FeatureMap:
         slopes = W.new_zeros(self._raw_width, W.shape[1])
         slopes[self.kept.to(W.device)] = W[1:] / self.scale.to(W)[:, None]
         r, products = self.width, self.bilinear * (self.bilinear - 1) // 2
-        plain, squares, norms, time, pairs, extra = slopes.split(
-            [r, r, r, 2, products, self.context_width]
-        )
+        sizes = [r, r, r, 2, products, self.context_width]
+        plain, squares, norms, time, pairs, extra = torch.split(slopes, sizes)
         mean = slopes.new_full((r, 1), 1 / r)
         return FeatureProduct(
             of=self,

@@ -5,13 +5,13 @@ functions of (t, x); noise comes from a ``torch.Generator``.
 """
 
 from flowscope.flows.sampling.budgets import StepBudget, step_budget
+from flowscope.flows.sampling.dormand import smooth_path
 from flowscope.flows.sampling.doubling import (
     Doubling,
     DoublingSlope,
     doubling_slope,
     step_doubling,
 )
-from flowscope.flows.sampling.dormand import smooth_path
 from flowscope.flows.sampling.family import FamilyMember, family_drift, score_to_velocity
 from flowscope.flows.sampling.histograms import (
     MarginalParity,

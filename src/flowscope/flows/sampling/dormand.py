@@ -20,7 +20,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.sampling.fields import Field, as_clock, as_start, check_count, field_at
-from flowscope.flows.sampling.ode import BLOWN_UP, OdePath, Stop
+from flowscope.flows.sampling.ode import BLOWN_UP, OdePath, Status, Stop
 from flowscope.simplex.probability import ArrayLike
 
 __all__ = ["smooth_path"]
@@ -142,7 +142,8 @@ class _Walk:
     def _result(
         self, states: Tensor, clock: Tensor, stop: _Stopped | None, reached: float
     ) -> OdePath:
-        status, because = ("ok", None) if stop is None else stop
+        status: Status = "ok" if stop is None else stop.status
+        because = None if stop is None else stop.because
         if stop is None and not bool(states.isfinite().all()):
             lost = int((~states.flatten(1).isfinite().all(1)).nonzero()[0])
             states[lost:] = torch.nan
@@ -253,7 +254,7 @@ def _factor(ratio: float) -> float:
     if ratio == 0:
         return _MOST
     least = 1.0 if ratio < 1 else _LEAST
-    return min(_MOST, max(_SAFETY / ratio ** (1 / _ORDER), least))
+    return min(_MOST, max(_SAFETY / math.pow(ratio, 1 / _ORDER), least))
 
 
 def _before(t: float, dtype: torch.dtype) -> float:

@@ -32,9 +32,10 @@ from flowscope.flows.sampling.fields import (
 )
 from flowscope.simplex.probability import ArrayLike
 
-__all__ = ["BLOWN_UP", "OdePath", "Stop", "ode_path"]
+__all__ = ["BLOWN_UP", "OdePath", "Status", "Stop", "ode_path"]
 
 Stop: TypeAlias = Literal["stiff", "diverged"]
+Status: TypeAlias = Literal["ok", "stiff", "diverged"]
 Method: TypeAlias = Literal["dopri5", "euler", "midpoint", "heun", "rk4"]
 
 _ADAPTIVE = "dopri5"
@@ -57,7 +58,7 @@ class OdePath:
 
     states: Float[Tensor, "T ..."]
     times: Float64[Tensor, " T"]
-    status: Literal["ok", "stiff", "diverged"]
+    status: Status
     because: str | None
     reached: float
     evaluations: int
