@@ -47,7 +47,9 @@ RUNS = PanelRuns(RESULT, PARTS)
 def read(made: Callable[[], Any], settings: Mapping[str, Any], seed: int) -> list[Verdict]:
     """Verdicts of a run on a model."""
     with tempfile.TemporaryDirectory() as folder:
-        result = fs.image(made(), out=f"{folder}/run", progress=False, seed=seed, **settings)
+        source = made()
+        given = () if source is None else (source,)
+        result = fs.image(*given, out=f"{folder}/run", progress=False, seed=seed, **settings)
         return list(result.verdicts)
 
 

@@ -137,6 +137,9 @@ class _FieldTables(Tables):
     mixing: DataFrame
     collapse: DataFrame
     collapse_prompts: DataFrame
+    jacobians: DataFrame
+    interventions: DataFrame
+    intervention_depth: DataFrame
     forecast: DataFrame
     forecast_prompts: DataFrame
 
@@ -319,6 +322,12 @@ def field(
     revision: str | None = None,
     trust_remote_code: bool = False,
     twins: int = 2,
+    jacobians: bool = True,
+    jacobian_tokens: int = 64,
+    products: int = 30,
+    interventions: bool = True,
+    write_scales: Sequence[float] = (0.25, 0.5, 0.75, 0.9, 1.1, 1.5, 2.0),
+    residual_scales: Sequence[float] = (0.0, 0.9, 0.97, 0.99, 1.01, 1.03),
     bits: int = 3,
     draws: int = 64,
 ) -> Field: ...

@@ -28,7 +28,10 @@ READING = {"prompts": 3, "tokens": 6, "batch": 2, "control_prompts": 2, "resampl
 BASE = {
     "audit": {**READING, "controls": False, "flow_positions": 0, "evi_positions": 0},
     "heads": {**READING, "controls": False, "dials": False},
-    "field": {**READING, "controls": True, "twins": 1, "draws": 2},
+    "field": {
+        **READING, "controls": True, "twins": 1, "draws": 2, "jacobian_tokens": 3, "products": 2,
+        "write_scales": (0.5,), "residual_scales": (0.97,),
+    },
     "sync": {
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
         "draws": 39, "kept": 3, "band": 1, "batch": 5,
@@ -59,6 +62,8 @@ OTHER = {
     "temperatures": (1.3,),
     "key_norms": (0.7,),
     "squares": ((0.5, 0.5),),
+    "write_scales": (0.25,),
+    "residual_scales": (1.03,),
 }
 # Settings that say what is measured: its weights, its texts and what reads its images are in the
 # marks of the subject. The last two say where things are.

@@ -27,7 +27,11 @@ SMALL = {
         "--set", "exact=[]", "--set", "alpha=[]", "--set", "temperatures=[]",
         "--set", "squares=[]",
     ],
-    "field": [*READING, "--tokens", "24", "--set", "twins=1", "--set", "draws=4"],
+    "field": [
+        *READING, "--tokens", "24", "--set", "twins=1", "--set", "draws=4",
+        "--set", "jacobian_tokens=4", "--set", "products=2", "--set", "write_scales=[0.5]",
+        "--set", "residual_scales=[0.97]",
+    ],
     "sync": [
         "--pairs", "8", "--steps", "6", "--couplings", ".2,1", "--labels", "0,2",
         "--set", "interventions=6", "--set", "resamples=20", "--set", "draws=39",

@@ -119,7 +119,9 @@ def calls(tmp_path_factory):
     return {
         "audit": lambda **more: fs.audit(**reading, flow_rank=8, **more),
         "heads": lambda **more: fs.heads(**reading, flux=(0.5,), temperatures=(), **more),
-        "field": lambda **more: fs.field(**reading, tokens=24, twins=1, draws=4, **more),
+        "field": lambda **more: fs.field(
+            **reading, tokens=24, twins=1, draws=4, jacobians=False, interventions=False, **more
+        ),
         "sync": lambda **more: fs.sync(str(denoiser), **sync, **more),
         "image": lambda **more: fs.image("mixture", **image, **more),
     }

@@ -145,6 +145,18 @@ def test_padding_does_not_count():
         )
 
 
+def test_a_special_first_token_is_a_sink():
+    model, batch = models.llama()
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[:, 0] = False  # a BOS: no text, but keys look at it
+    made = PlainBatch(inputs=batch, prompts=np.arange(2), mask=mask)
+    [piece] = tap_pass(model, [made], {"field": FieldProbe(model)})["field"]
+    calls, _ = heard(model, batch)
+    for layer, (P, _, _) in enumerate(calls):
+        on_sinks = P[1, :, 2:, :2].sum(-1).mean(0)
+        assert column(piece, "leak")[1, layer] == pytest.approx(float(on_sinks.quantile(0.5)))
+
+
 @pytest.mark.parametrize(
     ("name", "missing"), [("bert", True), ("neox", True), ("vit", False), ("dit", False)]
 )

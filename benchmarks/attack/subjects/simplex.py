@@ -42,6 +42,14 @@ def _effective_arguments(draw: Draw) -> Arguments:
     }
 
 
+def _window(laws: Any) -> Any:
+    return simplex.window_bounds(simplex.path_steps(laws), 2)
+
+
+def _laws(draw: Draw) -> Arguments:
+    return {"laws": draw.probabilities(draw.integer(3, 5), draw.integer(1, 3), draw.integer(2, 5))}
+
+
 def _transplant(draw: Draw) -> Arguments:
     n, V = draw.integer(2, 4), draw.integer(2, 5)
     donors = (np.arange(n)[:, None] + 1 + np.arange(1)) % n
@@ -56,6 +64,13 @@ SUBJECTS = {
     "apply_mobility": Subject(function=simplex.apply_mobility, arguments=_with_vector("p", "v")),
     "effective_mobility": Subject(function=_effective, arguments=_effective_arguments),
     "entropy": Subject(function=simplex.entropy, arguments=_p),
+    "flip_radius": Subject(
+        function=simplex.flip_radius,
+        arguments=lambda draw: {
+            **_p(draw),
+            "kind": draw.one_of("tv", "kl", "reverse_kl", "logit"),
+        },
+    ),
     "kl_divergence": Subject(function=simplex.kl_divergence, arguments=_pair),
     "locking_bound": Subject(
         function=simplex.locking_bound,
@@ -90,6 +105,10 @@ SUBJECTS = {
         },
     ),
     "total_variation": Subject(function=simplex.total_variation, arguments=_pair),
+    "path_steps": Subject(function=simplex.path_steps, arguments=_laws),
+    "window_bounds": Subject(function=_window, arguments=_laws),
     "transplanted_steps": Subject(function=simplex.transplanted_steps, arguments=_transplant),
 }
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    "matched_support": "takes truth values beside the laws; tests/simplex/test_windows.py"
+}

@@ -57,8 +57,10 @@ def material_of(
     config: ReadingConfig,
     texts: Sequence[str] | Tensor | None = None,
     inputs: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    hides: bool = False,
 ) -> Material:
-    """What to read a model on; no token of a text is hidden, because no output is read.
+    """What to read a model on.
 
     Parameters
     ----------
@@ -68,6 +70,9 @@ def material_of(
         Prompts, or images for a vision model; those of the configuration when None.
     inputs
         Keyword arguments of the forward pass instead, one mapping per batch.
+    hides
+        Whether tokens of a masked model are hidden, as the configuration says, because its output
+        is read.
 
     Raises
     ------
@@ -82,13 +87,14 @@ def material_of(
     if texts is None and not spoken:
         return _noise(loaded, config)
     chosen, where = chosen_texts(config) if texts is None else (texts, "given")
+    feeding = feeding_of(config)
     prompts = prompts_of(
         loaded,
         chosen,
         count=config.prompts,
         length=config.tokens,
         source=where,
-        feeding=replace(feeding_of(config), masked_share=None),
+        feeding=feeding if hides else replace(feeding, masked_share=None),
     )
     return Material(
         batches=lambda most: batches_of(

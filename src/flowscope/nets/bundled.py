@@ -50,8 +50,14 @@ def bundled_models() -> tuple[Bundled, ...]:
 def _quality(record: Mapping[str, Any]) -> str:
     if "heldout" in record:
         return f"held-out perplexity {record['heldout']['all']['model']['per_token']:.1f}"
-    judged = record["evaluation"]["ddpm_100"]["class_accuracy"]
-    return f"{judged:.1%} of its samples are read as the class that was asked"
+    evaluation = record["evaluation"]
+    if "ddpm_100" in evaluation:
+        judged = evaluation["ddpm_100"]["class_accuracy"]
+        return f"{judged:.1%} of its samples are read as the class that was asked"
+    solved = [
+        f"{found['confidence']['accuracy']:.1%} ({task})" for task, found in evaluation.items()
+    ]
+    return f"solves {', '.join(solved)} of test puzzles, one cell a pass"
 
 
 def bundled_path(name: str = "language") -> Path:

@@ -40,7 +40,7 @@ def test_as_good_as_the_relative_error_is_not_better():
 
 def test_forecast_of_one_batch_abstains_and_says_why(tmp_path):
     texts = ["The river ran past the mill and the old bridge.", "A cat sat by the warm stove."]
-    result = fs.field(texts=texts, batch=4, tokens=8, twins=1, draws=2, out=tmp_path / "run")
+    result = fs.field(texts=texts, batch=4, tokens=8, draws=2, only="F3", out=tmp_path / "run")
     verdict = {one.name: one for one in result.verdicts}["F3"]
     assert verdict.outcome == "abstains"
     assert "two batches" in verdict.because

@@ -1,6 +1,6 @@
 """``flowscope field``: what each block does to the tokens of the residual stream."""
 
-from flowscope.instruments.field import budget, collapse, forecast
+from flowscope.instruments.field import budget, collapse, forecast, interventions, jacobians
 from flowscope.instruments.field.config import FieldConfig
 from flowscope.lab.instrument import Argument, Instrument
 
@@ -43,5 +43,11 @@ INSTRUMENT = Instrument(
             setting="tokenizer",
         ),
     ),
-    stages=(budget.STAGE, collapse.STAGE, forecast.STAGE),
+    stages=(
+        budget.STAGE,
+        collapse.STAGE,
+        jacobians.STAGE,
+        interventions.STAGE,
+        forecast.STAGE,
+    ),
 )

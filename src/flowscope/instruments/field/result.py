@@ -11,7 +11,7 @@ from flowscope.records import Unavailable
 
 __all__ = ["Field"]
 
-_ABSENT = "the run has no forecast; its measurements say why"
+_ABSENT = "the run has none; its measurements say why"
 
 
 class Field(Result):
@@ -22,11 +22,15 @@ class Field(Result):
         """What changes of single blocks cost."""
         return self.table_or_reason("forecast", missing=_ABSENT)
 
+    @property
+    def interventions(self) -> pd.DataFrame | Unavailable:
+        """What scaling or removing writes, residual and norms of all blocks does."""
+        return self.table_or_reason("interventions", missing=_ABSENT)
+
     def to_json(self) -> dict[str, Any]:
-        """Document of plain values: every block, forecasts and the verdicts."""
-        named = {"blocks": "blocks", "forecast": "forecast"}
+        """Document of plain values: every block, forecasts, interventions and the verdicts."""
+        names = ("blocks", "forecast", "interventions")
         rows = {
-            key: plain_rows(self.tables[name]) if name in self.tables else []
-            for key, name in named.items()
+            name: plain_rows(self.tables[name]) if name in self.tables else [] for name in names
         }
         return {**super().to_json(), **rows}

@@ -4,13 +4,14 @@ Definitions are those of `flowscope.pde`. For every prompt and block the probe k
 each kind: medians over tokens of what each token has, and what the cloud of tokens has as a whole.
 The first token and *massive* tokens (longer than 20 times the median, before or after the block)
 are left out of all of them and listed: they would decide every sum. As keys of attention they
-count as sinks.
+count as sinks, and so do special tokens: most models put the mass they do not need on the first
+token that is there, which may be a BOS.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,8 +19,17 @@ from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flowscope.errors import FlowscopeError, InvalidInputError
-from flowscope.pde import collapse, energy_balance, spread_balance, token_spectrum
+from flowscope.errors import InvalidInputError
+from flowscope.pde import energy_balance, spread_balance, token_spectrum
+from flowscope.probes.field.cloud import (
+    LEAST,
+    attempted,
+    cloud,
+    first_tokens,
+    massive_tokens,
+    median,
+    widened,
+)
 from flowscope.probes.field.output_path import OutputPath, output_path
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.tap_loop import Hears, InputBatch, Piece, TapProbe
@@ -41,9 +51,6 @@ COLUMNS = (
 )  # fmt: skip
 """What is kept of every prompt and block; NaN where a block does not have it."""
 
-T = TypeVar("T")
-_MASSIVE = 20.0
-_LEAST = 4  # tokens that are left, below which a prompt says nothing
 _KINDS = {"attention": ("attention", "cross_attention"), "feed_forward": ("feed_forward",)}
 
 
@@ -101,7 +108,7 @@ class FieldProbe(TapProbe):
 
     def block(self, event: BlockPass) -> None:
         """Measure one block."""
-        before, after = _wide(event.hidden_in), _wide(event.hidden_out)
+        before, after = widened(event.hidden_in), widened(event.hidden_out)
         if before.ndim != 3:
             raise InvalidInputError(
                 "the state of a block must be [batch, tokens, width]; found shape "
@@ -113,10 +120,10 @@ class FieldProbe(TapProbe):
                 "there. Load it in a wider precision."
             )
         counted = _fitting(self._counted, before)
-        massive = _massive_tokens(before, after, counted)
-        used = counted & ~massive & ~_first(counted)
+        massive = massive_tokens(counted, before, after)
+        used = counted & ~massive & ~first_tokens(counted)
         writes = {kind: _sum_of(event.writes, kinds) for kind, kinds in _KINDS.items()}
-        parts = self._parts(event, writes["attention"], counted & ~used)
+        parts = self._parts(event, writes["attention"], ~used)
         if event.site.index == 0:
             self._values.append(_start(before, used))
         rows = []
@@ -125,8 +132,8 @@ class FieldProbe(TapProbe):
             found = dict.fromkeys(COLUMNS, float("nan"))
             found["tokens"] = float(chosen.sum())
             found["massive_tokens"] = float(massive[row].sum())
-            if found["tokens"] >= _LEAST:
-                found |= _cloud(after[row][chosen])
+            if found["tokens"] >= LEAST:
+                found |= cloud(after[row][chosen])
                 found |= _balance(before[row], event.writes, row, chosen)
                 found |= _spectra(writes, row, chosen)
                 if parts is not None:
@@ -169,7 +176,7 @@ class FieldProbe(TapProbe):
         if call.q.ndim != 4 or call.q.shape[-2] != call.k.shape[-2]:
             return None
         with torch._C.DisableTorchFunction():
-            output = _wide(call.output())
+            output = widened(call.output())
             scope = self._root.get_submodule(event.site.path)
             path = output_path(scope, output.to(write.dtype), write)
             if isinstance(path, Unavailable):
@@ -197,15 +204,15 @@ class _Parts:
         assert whole is not None
         size = whole[row][chosen].norm(dim=-1).clamp_min(torch.finfo(whole.dtype).tiny)
         sizes = {
-            f"part_{name}": _median(part[row][chosen].norm(dim=-1) / size)
+            f"part_{name}": median(part[row][chosen].norm(dim=-1) / size)
             for name, part in (("self", self.own), ("others", self.others), ("sink", self.sink))
         }
         state = before[chosen]
-        balance = _tried(lambda: spread_balance(state, [self.permuted[row][chosen]]))
-        found = sizes | {"leak": _median(self.leak[row][chosen])}
+        balance = attempted(lambda: spread_balance(state, [self.permuted[row][chosen]]))
+        found = sizes | {"leak": median(self.leak[row][chosen])}
         if balance is not None:
             found["spread_permuted"] = float(balance.shares[0] / balance.spread)
-        alone = _tried(lambda: spread_balance(state, [whole[row][chosen]]))
+        alone = attempted(lambda: spread_balance(state, [whole[row][chosen]]))
         if alone is not None:
             found["spread_alone"] = float(alone.shares[0] / alone.spread)
         return found
@@ -220,7 +227,7 @@ def _attention_parts(
     seed: list[int],
 ) -> _Parts:
     """Parts of the write, from rows of attention formed a few at a time."""
-    v = _wide(call.v)
+    v = widened(call.v)
     heads = call.q.shape[-3]
     if v.shape[-3] != heads:
         v = v.repeat_interleave(heads // v.shape[-3], -3)
@@ -279,25 +286,10 @@ def _start(state: Float[Tensor, "batch L d"], used: Bool[Tensor, "batch L"]) -> 
     rows = []
     for x, chosen in zip(state, used, strict=True):
         found = dict.fromkeys(COLUMNS, float("nan")) | {"tokens": float(chosen.sum())}
-        if found["tokens"] >= _LEAST:
-            found |= _cloud(x[chosen])
+        if found["tokens"] >= LEAST:
+            found |= cloud(x[chosen])
         rows.append([found[name] for name in COLUMNS])
     return np.array(rows)
-
-
-def _cloud(x: Float[Tensor, "n d"]) -> dict[str, float]:
-    found = {"norm": _median(x.norm(dim=-1))}
-    cloud = _tried(lambda: collapse(x))
-    if cloud is not None:
-        found |= {
-            "mean_cosine": float(cloud.mean_cosine),
-            "centred_share": float(cloud.centred_share),
-            "effective_rank": float(cloud.effective_rank),
-        }
-    spectrum = _tried(lambda: token_spectrum(x))
-    if spectrum is not None:
-        found["high_frequency_stream"] = float(spectrum.high_frequency)
-    return found
 
 
 def _balance(
@@ -307,17 +299,17 @@ def _balance(
     if not writes or any(w.kind in ("mixed", "external") for w in writes):
         return {}
     state = before[chosen]
-    added = [_wide(w.tensor)[row][chosen] for w in writes]
-    energy = _tried(lambda: energy_balance(state, added))
-    spread = _tried(lambda: spread_balance(state, added))
+    added = [widened(w.tensor)[row][chosen] for w in writes]
+    energy = attempted(lambda: energy_balance(state, added))
+    spread = attempted(lambda: spread_balance(state, added))
     found: dict[str, float] = {}
     for name, kinds in _KINDS.items():
         places = [number for number, w in enumerate(writes) if w.kind in kinds]
         if places and energy is not None:
             first = places[0]
-            found[f"energy_{name}"] = _median(energy.work[places].sum(0) / energy.energy)
-            found[f"radial_{name}"] = _median(energy.radial[first])
-            found[f"angular_{name}"] = _median(energy.angular[first])
+            found[f"energy_{name}"] = median(energy.work[places].sum(0) / energy.energy)
+            found[f"radial_{name}"] = median(energy.radial[first])
+            found[f"angular_{name}"] = median(energy.angular[first])
         if places and spread is not None:
             found[f"spread_{name}"] = float(spread.shares[places].sum() / spread.spread)
             found[f"cosine_{name}"] = float(spread.cosine_changes[places].sum())
@@ -331,26 +323,10 @@ def _spectra(
     for name, write in writes.items():
         if write is not None:
             part = write[row][chosen]
-            spectrum = _tried(partial(token_spectrum, part))
+            spectrum = attempted(partial(token_spectrum, part))
             if spectrum is not None:
                 found[f"high_frequency_{name}"] = float(spectrum.high_frequency)
     return found
-
-
-def _massive_tokens(
-    before: Float[Tensor, "batch L d"], after: Float[Tensor, "batch L d"], counted: Tensor
-) -> Bool[Tensor, "batch L"]:
-    found = torch.zeros_like(counted)
-    for state in (before, after):
-        lengths = state.norm(dim=-1)
-        middle = torch.where(counted, lengths, torch.nan).nanmedian(-1, keepdim=True).values
-        found |= counted & (lengths > _MASSIVE * middle)
-    return found
-
-
-def _first(counted: Bool[Tensor, "batch L"]) -> Bool[Tensor, "batch L"]:
-    """The first token of every row that counts."""
-    return counted & (counted.cumsum(-1) == 1)
 
 
 def _fitting(mask: Tensor, state: Tensor) -> Bool[Tensor, "batch L"]:
@@ -360,21 +336,5 @@ def _fitting(mask: Tensor, state: Tensor) -> Bool[Tensor, "batch L"]:
 
 
 def _sum_of(writes: Sequence[Write], kinds: Sequence[str]) -> Tensor | None:
-    found = [_wide(w.tensor) for w in writes if w.kind in kinds]
+    found = [widened(w.tensor) for w in writes if w.kind in kinds]
     return torch.stack(found).sum(0) if found else None
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.detach().to(torch.promote_types(x.dtype, torch.float32))
-
-
-def _median(x: Tensor) -> float:
-    return float(x.double().quantile(0.5)) if len(x) else float("nan")
-
-
-def _tried(make: Callable[[], T]) -> T | None:
-    """What a balance returns, or None where its tokens have none (all equal, or zero)."""
-    try:
-        return make()
-    except FlowscopeError:
-        return None

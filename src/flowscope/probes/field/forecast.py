@@ -12,7 +12,6 @@ backward passes serves every candidate at every depth. The forecast is of second
 that is not small is only ranked by it.
 """
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError
+from flowscope.probes.block_visit import without_cache
 from flowscope.probes.field.changes import Change, run_with
 from flowscope.tap import Block, Chain
 from flowscope.tap.dispatch import thread_watchers
@@ -253,13 +253,7 @@ def _pass(
         for path in visits:
             module = root.get_submodule(path)
             undo.callback(thread_watchers().add(module, watcher(path, module)))
-        return model(**_without_cache(root, inputs))
-
-
-def _without_cache(root: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs without a cache: a block that is run again would add its keys a second time."""
-    takes = "use_cache" in inspect.signature(root.forward).parameters
-    return {**inputs, **({"use_cache": False} if takes else {})}
+        return model(**without_cache(root, inputs))
 
 
 def _relative(delta: Tensor, after: Tensor) -> Array:

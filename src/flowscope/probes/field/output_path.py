@@ -110,7 +110,7 @@ def _fitted(
             a = _ratio(write, b * y, -1)
             b = _ratio(write, a * y, -2)
     missed = (a * b * y - write).norm() / write.norm().clamp_min(torch.finfo(write.dtype).tiny)
-    return OutputPath(module=module, token_scale=a, feature_scale=b, error=float(missed))
+    return OutputPath(module=module, token_scale=a, feature_scale=b, error=float(missed.detach()))
 
 
 def _ratio(goal: Tensor, x: Tensor, axis: int) -> Tensor:

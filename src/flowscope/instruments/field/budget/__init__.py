@@ -3,7 +3,7 @@
 from flowscope.lab.claim import INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["MIXING", "STAGE", "TABLES"]
+__all__ = ["GAINS", "MIXING", "STAGE", "TABLES"]
 
 MIXING = Claim(
     name="F1",
@@ -17,6 +17,29 @@ MIXING = Claim(
 def _quantity(name: str, meaning: str) -> Column:
     return Column(name, f"{meaning}, mean over prompts", "", INTERVAL)
 
+
+_RESIDUAL = {"{}_low": "lower end of `{}`: a value that was reached",
+             "{}_high": "upper end: `{}` and its residual"}  # fmt: skip
+_ERROR = {"{}_low": "`{}` less two standard errors over random directions",
+          "{}_high": "`{}` and two standard errors"}  # fmt: skip
+
+GAINS = (
+    Column(
+        "sigma_max",
+        "largest gain ‖J‖ of the block's write at one prompt, each token measured by its length; a "
+        "lower bound; empty without Jacobians",
+        "",
+        _RESIDUAL,
+    ),
+    Column(
+        "log_norm",
+        "largest growth rate μ₂(J), the critical leak γ_c of this state; a lower bound",
+        "",
+        _RESIDUAL,
+    ),
+    Column("mean_gain", "gain of a random direction, ‖J‖_F/√n", "", _ERROR),
+)
+"""Columns about the Jacobian of a block's write, which the stage of the Jacobians fills."""
 
 TABLES = {
     "blocks": Table(
@@ -48,6 +71,7 @@ TABLES = {
                 "high_frequency_attention", "upper half of the spectrum of attention's write"
             ),
             _quantity("high_frequency_feed_forward", "upper half of the feed-forward spectrum"),
+            *GAINS,
             _quantity("massive_tokens", "tokens longer than 20 times the median, left out"),
         ),
     ),

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from flowscope.evidence import mean_over_prompts, resampled_counts
 from flowscope.evidence.intervals import bounds_of
-from flowscope.instruments.field.budget import TABLES
+from flowscope.instruments.field.budget import GAINS, TABLES
 from flowscope.instruments.field.subject import FieldBench
 from flowscope.probes import tap_pass
 from flowscope.probes.field.field_probe import COLUMNS, FieldProbe
 
 __all__ = ["budget"]
 
+_LATER = {column.name for column in GAINS}
 _NAMES = tuple(column.name for column in TABLES["blocks"].columns[1:])
 _PAIR = ("spread_alone", "spread_permuted")
 
@@ -48,6 +49,11 @@ def _blocks(values: NDArray[np.float64], counts: NDArray[np.int64]) -> pd.DataFr
     """One row per block: mean over the prompts that have the number, with its interval."""
     table: dict[str, NDArray[np.generic]] = {"layer": np.arange(1, values.shape[1] + 1)}
     for name in _NAMES:
+        if name in _LATER:
+            table |= dict.fromkeys(
+                (name, f"{name}_low", f"{name}_high"), np.full(len(values[0]), np.nan)
+            )
+            continue
         column = values[:, :, COLUMNS.index(name)]
         present = np.isfinite(column)
         point, interval = mean_over_prompts(

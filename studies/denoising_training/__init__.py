@@ -1,0 +1,1 @@
+"""How the bundled denoiser is made."""
