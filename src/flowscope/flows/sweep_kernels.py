@@ -24,7 +24,7 @@ try:
 except ImportError:  # a CPU build of torch comes without it
     triton = tl = None
 
-__all__ = ["ROWS", "first_sweep", "second_sweep"]
+__all__ = ["INTERPRETED", "ROWS", "first_sweep", "second_sweep"]
 
 ROWS = (
     "value", "place", "runner_up", "mass", "mean", "state_sq", "oscillation", "step_sq", "shift",
@@ -45,6 +45,13 @@ def _log1p(mass):
 
 
 @_jit
+def _centred(total, square, size):
+    """Squared deviations from the mean of what was summed in lanes."""
+    mean = tl.sum(total, 0).to(tl.float64) / size
+    return (tl.sum(square, 0).to(tl.float64) - size * mean * mean).to(tl.float32)
+
+
+@_jit
 def first_sweep(
     x, y, start, end, V, x_stride, y_stride, start_stride, end_stride,
     BLOCK: tl.constexpr, MOVES: tl.constexpr,
@@ -60,18 +67,13 @@ def first_sweep(
         before = tl.load(x + lane, mask=lane < V, other=0.0).to(tl.float32)
         drift = tl.sum(z - before, 0) / inside
         x_top = tl.load(start)
-        at = tl.load(start + start_stride).to(tl.int64)
+        landed = tl.load(y + tl.load(start + start_stride).to(tl.int64)).to(tl.float32)
         x_mass = tl.load(start + 3 * start_stride).to(tl.float64)
-        p_peak, x_log = (1.0 / (1.0 + x_mass)).to(tl.float32), _log1p(x_mass)
-        landed = tl.load(y + at).to(tl.float32)
         risen = landed - x_top
 
-    first = tl.full([BLOCK], float("-inf"), tl.float32)
-    second = tl.full([BLOCK], float("-inf"), tl.float32)
-    tail, z_sum, z_square = tl.zeros_like(z), tl.zeros_like(z), tl.zeros_like(z)
-    u_sum, u_square, u_along = tl.zeros_like(z), tl.zeros_like(z), tl.zeros_like(z)
-    highest = tl.full([BLOCK], float("-inf"), tl.float32)
-    lowest = tl.full([BLOCK], float("inf"), tl.float32)
+    zero, below = tl.zeros_like(z), tl.full([BLOCK], float("-inf"), tl.float32)
+    first, second, highest, lowest = below, below, below, -below
+    tail, z_sum, z_square, u_sum, u_square, u_along = zero, zero, zero, zero, zero, zero
     top, demoted = tl.full([], float("-inf"), tl.float32), tl.full([], 0.0, tl.float32)
     place = tl.full([], 0, tl.int32)
     for begin in range(0, V, BLOCK):
@@ -98,27 +100,21 @@ def first_sweep(
             off = tl.where(here, step - drift, 0.0)
             u_sum += off
             u_square += off * off
-            p = tl.exp(before - x_top)
-            u_along += tl.where(here, p * (step - risen), 0.0)
+            u_along += tl.where(here, tl.exp(before - x_top) * (step - risen), 0.0)
 
-    size = V.to(tl.float64)
-    mean = tl.sum(z_sum, 0).to(tl.float64) / size
-    runner_up = tl.max(tl.where(lane == place % BLOCK, second, first), 0)
     mass = tl.sum(tail, 0) + demoted
     tl.store(end, top)
     tl.store(end + end_stride, place.to(tl.float32))
-    tl.store(end + 2 * end_stride, runner_up - top)
+    tl.store(end + 2 * end_stride, tl.max(tl.where(lane == place % BLOCK, second, first), 0) - top)
     tl.store(end + 3 * end_stride, mass)
-    tl.store(end + 4 * end_stride, (centre + mean).to(tl.float32))
-    square = tl.sum(z_square, 0).to(tl.float64) - size * mean * mean
-    tl.store(end + 5 * end_stride, square.to(tl.float32))
+    tl.store(end + 4 * end_stride, centre + tl.sum(z_sum, 0) / V)
+    tl.store(end + 5 * end_stride, _centred(z_sum, z_square, V.to(tl.float64)))
     if MOVES:
-        moved = tl.sum(u_sum, 0).to(tl.float64) / size
-        square = tl.sum(u_square, 0).to(tl.float64) - size * moved * moved
         tl.store(end + 6 * end_stride, tl.max(highest, 0) - tl.min(lowest, 0))
-        tl.store(end + 7 * end_stride, square.to(tl.float32))
-        tl.store(end + 8 * end_stride, p_peak * tl.sum(u_along, 0))
-        constant = (top - landed).to(tl.float64) + _log1p(mass.to(tl.float64)) - x_log
+        tl.store(end + 7 * end_stride, _centred(u_sum, u_square, V.to(tl.float64)))
+        along = tl.sum(u_along, 0).to(tl.float64) / (1.0 + x_mass)
+        tl.store(end + 8 * end_stride, along.to(tl.float32))
+        constant = (top - landed).to(tl.float64) + _log1p(mass.to(tl.float64)) - _log1p(x_mass)
         tl.store(end + 9 * end_stride, constant.to(tl.float32))
 
 
@@ -186,3 +182,7 @@ def second_sweep(
         tl.store(end + 12 * end_stride, tl.sum(total, 0))
         tl.store(end + 13 * end_stride, tl.sum(distance, 0))
         tl.store(end + 14 * end_stride, tl.sum(rising, 0))
+
+
+INTERPRETED = type(first_sweep).__name__ == "InterpretedFunction"
+"""Whether kernels run in Python, on any device, as they do under ``TRITON_INTERPRET=1``."""

@@ -4,7 +4,6 @@ The kernels are those of :mod:`flowscope.flows.sweep_kernels`. Nothing waits for
 the sums say is read from all layers at once, when a batch is over.
 """
 
-import os
 from contextlib import nullcontext
 from typing import TypeAlias
 
@@ -16,7 +15,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.eager import balanced_variation
 from flowscope.flows.steps import StepStatistics
 from flowscope.flows.sums import StateSums
-from flowscope.flows.sweep_kernels import ROWS, first_sweep, second_sweep
+from flowscope.flows.sweep_kernels import INTERPRETED, ROWS, first_sweep, second_sweep
 
 __all__ = ["LIFT", "RawSums", "SweptPasses", "raw_sums", "state_sums", "step_numbers"]
 
@@ -54,7 +53,7 @@ class SweptPasses:
     def __init__(self, vocabulary: int, dtype: torch.dtype, device: torch.device):
         if dtype.itemsize > 4:
             raise InvalidInputError(f"the sweeps compute in float32; found logits in {dtype}.")
-        if device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        if device.type != "cuda" and not INTERPRETED:
             raise InvalidInputError(f"Triton needs a CUDA device; found {device}.")
         size = 16
         while size < min(vocabulary, _BLOCK):
