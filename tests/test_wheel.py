@@ -80,6 +80,7 @@ def test_wheel_holds_every_file_of_the_package(unpacked_sdist, wheel):
     assert expected - names == set()
     assert {"flowscope/py.typed", "flowscope/report/page.css", "flowscope/report/page.js"} <= names
     assert {Path(name).suffix for name in names} >= {".yaml", ".safetensors"}
+    assert wheel.stat().st_size <= 60e6
 
 
 def test_wheel_names_the_licence_of_everything_that_it_holds(wheel):
@@ -89,7 +90,10 @@ def test_wheel_names_the_licence_of_everything_that_it_holds(wheel):
         notice = content.read(name).decode()
         prompts = content.read("flowscope/nets/prompts.jsonl").decode().splitlines()
         training = json.loads(content.read("flowscope/nets/language/training.json"))
+        folders = {name.split("/")[2] for name in content.namelist() if "training.json" in name}
     lines = [" ".join(line.split()) for line in notice.splitlines()]
+    assert folders >= {"language", "image", "denoiser"}
+    assert not [folder for folder in folders if f"src/flowscope/nets/{folder} " not in notice]
     for prompt in map(json.loads, prompts):
         assert f"{prompt['source'].split(';')[0]} {prompt['licence']}" in lines
     licences = re.findall(r'"licence": "([^"]+)"', json.dumps(training))

@@ -93,6 +93,7 @@ def test_the_bundled_denoiser_is_listed_and_intact(denoiser):
     assert model.parameters == sum(p.numel() for p in denoiser.model.parameters()) <= 7e6
     assert (model.path / "model.safetensors").stat().st_size <= 14e6
     assert model.layers == denoiser.model.config.num_hidden_layers
+    assert denoiser.kind == "masked_lm"  # it sees both ways, and is fed hidden tokens
     assert model.quality.startswith("solves ")
     assert "(sudoku-9x9)" in model.quality
 

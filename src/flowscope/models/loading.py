@@ -183,7 +183,7 @@ def kind_of(model: nn.Module) -> Kind:
         return "seq2seq"
     if model.main_input_name == "pixel_values":
         return "vision"
-    if model.can_generate():
+    if model.can_generate() and getattr(model.config, "is_causal", None) is not False:
         return "causal_lm"
     return "masked_lm" if model.get_output_embeddings() is not None else "text_encoder"
 

@@ -84,6 +84,11 @@ class Tail:
         """Where its weights are; the CPU when it has none."""
         return self._program.device
 
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """The parameters and buffers it rests on, off-loaded ones left out."""
+        return tuple(self._program.constants.values())
+
     def widened(self, operands: Operands = "exact") -> "Tail":
         """The same tail with a float32 result, for hidden states in float32.
 
@@ -206,7 +211,8 @@ class _Program:
     def split(self) -> LinearOutput | Unavailable:
         """The program up to its last product, and that product; nothing but casts may follow."""
         steps = _before_casts(self.steps)
-        if not steps or not _is_product(steps[-1].func):
+        last = steps[-1].func if steps else None
+        if last is not torch.nn.functional.linear and not isinstance(last, LinearProduct):
             return Unavailable("its last operation is not a product with a weight")
         product, weights = steps.pop(), self.weights()
         given = [*product.args, *product.kwargs.values()]
@@ -271,10 +277,6 @@ def _before_casts(steps: Sequence[Op]) -> list[Op]:
     while found and (found[-1].idle or found[-1].func.__name__ in _CASTS):
         found.pop()
     return found
-
-
-def _is_product(function: Any) -> bool:
-    return function is torch.nn.functional.linear or isinstance(function, LinearProduct)
 
 
 def _entrance(steps: Sequence[Op], constants: dict[int, Tensor], hidden: Tensor) -> torch.device:
