@@ -70,8 +70,7 @@ class Tail:
         Parameters
         ----------
         hidden
-            ``[rows, length, d]``; when `positionwise`, any rows and length. It is brought to the
-            device of the tail.
+            ``[rows, length, d]``; when `positionwise`, any rows and length; on any device.
         """
         return self._program.run(hidden)
 
