@@ -369,7 +369,7 @@ def decode(
     answer: int | None = None,
     hidden: float = 0.5,
     tokens: int = 128,
-    policy: Sequence[str] = ('threshold', 'factor', 'prophet', 'draft'),
+    policy: Sequence[str] = ("threshold", "factor", "prophet", "draft"),
     alpha: float = 0.05,
     delta: float = 0.05,
     method: Literal["learn_then_test", "conformal"] = "learn_then_test",
