@@ -142,7 +142,7 @@ def _filling(loaded: Loaded, batch: dict[str, Any]) -> tuple[tuple[str, ...], tu
     ids, model = batch.get("input_ids"), loaded.model
     if loaded.kind not in ("causal_lm", "masked_lm") or not isinstance(ids, Tensor):
         return (), ()
-    tokens = ids.unique()
+    tokens = torch.unique(ids)
     if len(tokens) < 2 or not isinstance(getattr(model(**batch), "logits", None), Tensor):
         return (), ()
     sight = sight_of(lambda rows: model(input_ids=rows).logits, tokens)
