@@ -228,6 +228,9 @@ class _Feed:
         """Run one batch for these probes; every other probe hears nothing of it."""
         self._active, self._batch = probes, batch
         model(**batch.inputs)
+        tail = self._tap.anatomy.tail
+        if isinstance(tail, Tail):
+            tail.release()
         if self._batch is not None:
             raise UnsupportedModelError("No block of this model was seen while it ran.")
         self._active = {}
@@ -237,13 +240,16 @@ class _Feed:
         chain, probe = self._start(), self._active.get(name)
         if probe is None or call.site.chain != chain.name:
             return None
-        return probe.attention(call, self.inputs)
+        # What a probe computes is not part of the pass: no function mode need look at it.
+        with torch._C.DisableTorchFunction():
+            return probe.attention(call, self.inputs)
 
     def _block(self, name: str, event: BlockPass) -> None:
         chain, probe = self._start(), self._active.get(name)
         main = event.site.chain == chain.name and event.site.stream == chain.streams[0]
         if probe is not None and main:
-            probe.block(event)
+            with torch._C.DisableTorchFunction():
+                probe.block(event)
 
     def _start(self) -> Chain:
         """Begin the batch at its first event, when the anatomy is known."""

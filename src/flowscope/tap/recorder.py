@@ -44,11 +44,16 @@ class Recorder(TorchFunctionMode):
 
     def value(self, tensor: Tensor) -> int:
         """The number of a tensor's present value; a new leaf when it was never seen."""
-        if tensor in self._values:
-            return int(self._values[tensor])
-        number = self._new(tensor, -1)
+        known = tensor in self._values
+        number = int(self._values[tensor]) if known else self._new(tensor, -1)
         if id(tensor) in self._named:
-            self.trace.parameters[number] = tensor
+            if not known:
+                self.trace.parameters[number] = tensor
+        elif isinstance(tensor, nn.Parameter):  # an off-loaded one is another in each pass
+            module = self.stack[-1].module
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter is tensor:
+                    self.trace.loans[number] = (module, name)
         return number
 
     def _new(self, tensor: Tensor, producer: int) -> int:

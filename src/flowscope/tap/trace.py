@@ -103,7 +103,10 @@ class ModuleCall:
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """What one forward pass did; ``makers[i]`` is the module call that ran ``ops[i]``."""
+    """What one forward pass did; ``makers[i]`` is the module call that ran ``ops[i]``.
+
+    ``loans`` are weights that a module had during the pass alone: module and name.
+    """
 
     root: ModuleCall
     ops: list[Op] = field(default_factory=list)
@@ -111,6 +114,7 @@ class Trace:
     attentions: list[Attention] = field(default_factory=list)
     producer: list[int] = field(default_factory=list)
     parameters: dict[int, Tensor] = field(default_factory=dict)
+    loans: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
     output: Any = None
     output_values: dict[str, int] = field(default_factory=dict)
 
