@@ -33,6 +33,7 @@ BASE = {
         **READING, "controls": True, "twins": 1, "draws": 2, "jacobian_tokens": 3, "products": 2,
         "write_scales": (0.5,), "residual_scales": (0.97,),
     },
+    "latent": {**READING, "controls": True, "twins": 1, "halves": 8, "points": 200},
     "sync": {
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
         "draws": 39, "kept": 3, "band": 1, "batch": 5,
@@ -70,6 +71,8 @@ OTHER = {
     "squares": ((0.5, 0.5),),
     "write_scales": (0.25,),
     "residual_scales": (1.03,),
+    "ranks": (4, 8),
+    "refinements": (1, 3),
     "task": "sudoku-6x6",
     "blanks": (7, 9),
     "policy": ("factor",),
@@ -124,7 +127,7 @@ def models(tmp_path_factory):
     networks.llama()[0].save_pretrained(language)
     pipeline = pixel_folder(tmp_path_factory.mktemp("pipeline"), names=["cat", "dog", "owl"])
     filler = denoiser_folder(tmp_path_factory.mktemp("filler"))
-    folders = {"audit": language, "heads": language, "field": language, "decode": filler}
+    folders = dict.fromkeys(("audit", "heads", "field", "latent"), language) | {"decode": filler}
     return {name: folders.get(name, pipeline) for name in NAMES}
 
 
@@ -136,6 +139,7 @@ def measure(models, tokenizer, tmp_path):
         "audit": {"tokenizer": tokenizer, "texts": TEXTS},
         "heads": {"tokenizer": tokenizer, "texts": TEXTS},
         "field": {"tokenizer": tokenizer, "texts": TEXTS},
+        "latent": {"tokenizer": tokenizer, "texts": TEXTS},
         "sync": {"encoder": pooled},
         "image": {"reader": _dark_or_bright},
         "decode": {},

@@ -33,6 +33,9 @@ SMALL = {
         "--set", "jacobian_tokens=4", "--set", "products=2", "--set", "write_scales=[0.5]",
         "--set", "residual_scales=[0.97]",
     ],
+    "latent": [
+        *READING, "--tokens", "24", "--set", "twins=1", "--set", "halves=8", "--points", "200",
+    ],
     "sync": [
         "--pairs", "8", "--steps", "6", "--couplings", ".2,1", "--labels", "0,2",
         "--set", "interventions=6", "--set", "resamples=20", "--set", "draws=39",

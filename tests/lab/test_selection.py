@@ -129,6 +129,7 @@ def calls(tmp_path_factory):
             **reading, tokens=24, twins=1, draws=4, jacobians=False, interventions=False, **more
         ),
         "decode": lambda **more: fs.decode(str(filler), **decode, **more),
+        "latent": lambda **more: fs.latent(**reading, tokens=24, twins=1, halves=8, **more),
         "sync": lambda **more: fs.sync(str(denoiser), **sync, **more),
         "image": lambda **more: fs.image("mixture", **image, **more),
     }

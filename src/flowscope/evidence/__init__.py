@@ -2,6 +2,7 @@
 
 from flowscope.evidence.bootstrap import Counts, percentile_interval, resampled_counts
 from flowscope.evidence.decisions import MINIMUM_UNITS, judged_effect
+from flowscope.evidence.half_samples import half_ends, joint_half_ends
 from flowscope.evidence.layer_shifts import (
     FEWEST_LAYERS,
     mirrored_shifts,
@@ -21,6 +22,8 @@ __all__ = [
     "Counts",
     "Simultaneous",
     "distance_from_draws",
+    "half_ends",
+    "joint_half_ends",
     "judged_effect",
     "mean_over_prompts",
     "median_over_prompts",

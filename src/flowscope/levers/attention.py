@@ -80,7 +80,7 @@ class AttentionChange:
     total_variation
         ½Σ|Π − P| between the new attention and the softmax, mean over queries.
     column_error
-        What the columns still miss: L1, relative to the total mass, mean over sequences.
+        What the columns still miss: ℓ₁, relative to the total mass, mean over sequences.
     softmax_column_error
         The same for the model's own softmax.
     queries

@@ -50,7 +50,7 @@ class KernelBridge:
     start_potential, end_potential
         log u⁺ and log u⁻, up to a constant moved from one to the other; −∞ where there is no mass.
     marginal_error
-        L1 distance of the marginals of Π from what was asked.
+        ℓ₁ distance of the marginals of Π from what was asked.
     iterations
         Sweeps spent on each problem.
     converged

@@ -21,7 +21,15 @@ from flowscope.probes.reducer import Arrays
 from flowscope.records import Shards, Unavailable
 from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
-__all__ = ["InputBatch", "Piece", "PlainBatch", "TapProbe", "model_anatomy", "tap_pass"]
+__all__ = [
+    "InputBatch",
+    "Piece",
+    "PlainBatch",
+    "TapProbe",
+    "model_anatomy",
+    "stream_length",
+    "tap_pass",
+]
 
 Hears = Literal["attention", "inputs", "blocks", "states"]
 
@@ -175,6 +183,17 @@ def model_anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
         tap.on_block(lambda event: None, writes=False)
         model(**inputs)
         return tap.anatomy
+
+
+def stream_length(model: nn.Module, inputs: Mapping[str, Any]) -> int:
+    """Positions of the main residual stream, from one forward pass."""
+    lengths: list[int] = []
+    with Tap(model) as tap, torch.no_grad():
+        tap.on_block(lambda event: lengths.append(int(event.hidden_in.shape[1])))
+        model(**inputs)
+    if not lengths:
+        raise UnsupportedModelError("No block of this model was seen while it ran.")
+    return lengths[-1]
 
 
 def _stores(

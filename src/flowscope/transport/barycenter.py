@@ -46,7 +46,7 @@ _INNER = 0.01  # couplings are solved to this much of the residual asked for
 class FixedBarycenter:
     """Masses on a given support; ``status`` is that of the whole batch.
 
-    ``marginal_error`` is the largest L1 distance, over the total mass, between ``masses`` and what
+    ``marginal_error`` is the largest ℓ₁ distance, over the total mass, between ``masses`` and what
     one of the couplings (the self-coupling of ``debiased`` too) brings to the support.
     """
 

@@ -38,7 +38,7 @@ class Coupling:
     relaxation
         ρ of each problem: the strength of KL(Π'1‖b); ∞ where columns are fixed, 0 where free.
     marginal_error
-        L1 distance of the marginals from what was asked, divided by the total mass. For relaxed
+        ℓ₁ distance of the marginals from what was asked, divided by the total mass. For relaxed
         columns, their distance from the columns that the potentials call for.
     iterations
         Sweeps spent on each problem.

@@ -60,7 +60,7 @@ def newton_potential(
 def _evaluated(
     M: Tensor, log_a: Tensor, log_b: Tensor, problem: Problem, psi: Tensor
 ) -> tuple[Tensor, ...]:
-    """Dual value, coupling with exact rows, its columns and their L1 error."""
+    """Dual value, coupling with exact rows, its columns and their ℓ₁ error."""
     E = (psi + log_b)[:, None, :] - M
     reached = torch.logsumexp(E, -1)
     phi = torch.where(reached.isfinite(), -reached, 0.0)

@@ -20,7 +20,7 @@ class Options(TypedDict, total=False):
     epsilon, relative_epsilon
         ε, absolute or in units of the median finite cost; exactly one of them.
     tolerance
-        L1 marginal error, over the total mass, at which a problem is done; 1e-3.
+        ℓ₁ marginal error, over the total mass, at which a problem is done; 1e-3.
     max_iterations
         Most sweeps, those of the annealing included; 10,000.
     anneal

@@ -7,7 +7,7 @@ that has absorbed the potentials found so far, one *sweep* from :math:`x = \log 
           \log v_j' = -\omega \log \textstyle\sum_i a_i u_i K_{ij} - (1-\omega)\,\psi_j ,
 
 with ω = 1 for fixed columns and ω = ρ/(ρ+ε) for columns relaxed by ρ·KL. Rows are exact after
-every sweep, so the L1 error of the columns is the marginal error, and it is also the mass-weighted
+every sweep, so the ℓ₁ error of the columns is the marginal error, and it is also the mass-weighted
 change of the potential: one number stops on both.
 
 Why it does not fail where plain scaling does: the kernel is built after a *tropical*
@@ -187,7 +187,7 @@ def _annealed(
 def _measured(
     problem: Problem, f: Tensor, g: Tensor, relaxation: Tensor | None
 ) -> Float[Tensor, "B"]:
-    """L1 error of both marginals, from the potentials that are returned and nothing else."""
+    """ℓ₁ error of both marginals, from the potentials that are returned and nothing else."""
     e = problem.epsilon[:, None]
     phi, psi = problem.a.log() + f / e, problem.b.log() + g / e
     kernel = problem.geometry.kernel(phi, psi, problem.epsilon)

@@ -16,7 +16,6 @@ from flowscope.flows.entropy.principal import (
 from flowscope.flows.entropy.subsampling import (
     Ends,
     half_samples,
-    joint_ends,
     subsampled_ends,
     subsampled_interval,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "gaussian_surrogate",
     "half_samples",
     "intrinsic_dimension",
-    "joint_ends",
     "kozachenko_leonenko",
     "negentropy",
     "neighbour_lists",

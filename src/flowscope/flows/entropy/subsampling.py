@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 from scipy.special import stdtrit
@@ -29,15 +28,12 @@ __all__ = [
     "LEAST_GROUPS",
     "Ends",
     "half_samples",
-    "joint_ends",
     "subsampled_ends",
     "subsampled_interval",
 ]
 
 LEAST_GROUPS = 8
 """Groups below which halves say nothing about the spread."""
-
-_MAXIMA = 4000  # simulated maxima behind a joint interval
 
 
 class Ends(NamedTuple):
@@ -78,50 +74,6 @@ def subsampled_ends(value: float, halves: Tensor, groups: int, *, level: float =
     reach = float(stdtrit(_degrees(groups, len(halves)), 0.5 + 0.5 * level))
     half = reach * float(_spreads(halves[:, None], groups)[0])
     return Ends(value - half, value + half)
-
-
-def joint_ends(
-    values: Float64[Tensor, "columns"],
-    halves: Float64[Tensor, "draws columns"],
-    groups: int,
-    *,
-    level: float = 0.95,
-    seed: int = 0,
-) -> tuple[Float64[Tensor, "columns"], Float64[Tensor, "columns"]]:
-    r"""Ends of intervals that cover all columns together.
-
-    The reach is the quantile of $\max_j|T_j|$, where $T$ has the correlation of the halves and
-    Student's distribution with the degrees of freedom that groups and draws leave.
-
-    Parameters
-    ----------
-    values
-        The statistics on all groups.
-    halves
-        The same on halves of the groups, the same halves for all columns.
-    groups
-        Number of groups.
-    level, seed
-        Level of the joint intervals, and the seed of the simulated maximum.
-
-    Examples
-    --------
-    >>> g = torch.Generator().manual_seed(0)
-    >>> halves = torch.randn(48, 3, generator=g).double()
-    >>> low, high = joint_ends(torch.zeros(3).double(), halves, 20)
-    >>> alone = subsampled_ends(0.0, halves[:, 0], 20)
-    >>> bool(high[0] > alone.high)
-    True
-    """
-    spreads = _spreads(halves, groups)
-    degrees = _degrees(groups, len(halves))
-    moved = (halves - halves.mean(0)) / halves.std(0).clamp_min(torch.finfo(torch.float64).tiny)
-    rng = np.random.default_rng(seed)
-    normal = rng.standard_normal((_MAXIMA, len(halves))) / math.sqrt(len(halves) - 1)
-    scale = np.sqrt(rng.chisquare(degrees, (_MAXIMA, 1)) / degrees)
-    largest = np.abs(normal @ moved.numpy() / scale).max(1)
-    reach = max(float(np.quantile(largest, level)), float(stdtrit(degrees, 0.5 + 0.5 * level)))
-    return values - reach * spreads, values + reach * spreads
 
 
 def _spreads(halves: Float64[Tensor, "draws columns"], groups: int) -> Float64[Tensor, "columns"]:

@@ -1,8 +1,8 @@
 """The mean flow of a step of a cloud: its effective potential, and what it does to the entropy."""
 
-from flowscope.flows.potential.curvature import Curvature, curvature, equivalent_stiffness
-from flowscope.flows.potential.entropy_change import TERMS, EntropyChange, entropy_change
-from flowscope.flows.potential.mean_flow import MeanFlow, mean_flow
+from flowscope.flows.potential.balance import TERMS, EntropyChange, entropy_change
+from flowscope.flows.potential.fitting import MeanFlow, mean_flow
+from flowscope.flows.potential.hessian import Curvature, curvature, equivalent_stiffness
 from flowscope.flows.potential.memory import (
     covariance_forecast,
     lag_correlation,

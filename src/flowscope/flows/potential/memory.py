@@ -20,7 +20,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.entropy.neighbours import read_points
-from flowscope.flows.potential.mean_flow import MeanFlow
+from flowscope.flows.potential.fitting import MeanFlow
 from flowscope.simplex.probability import ArrayLike
 
 __all__ = ["covariance_forecast", "lag_correlation", "squared_step_diffusivity"]
@@ -60,7 +60,7 @@ def covariance_forecast(steps: Sequence[MeanFlow]) -> tuple[float, float]:
 
     Examples
     --------
-    >>> from flowscope.flows.potential.mean_flow import mean_flow
+    >>> from flowscope.flows.potential.fitting import mean_flow
     >>> y = torch.randn(400, 2, generator=torch.Generator().manual_seed(0)).double()
     >>> group = torch.arange(400) % 20
     >>> flows = [mean_flow(y, 2 * y, group), mean_flow(2 * y, 4 * y, group)]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flowscope.models.prompts import Batch
-from flowscope.tap import Tap
+from flowscope.probes.tap_loop import stream_length
 
 __all__ = ["Choice", "Tokens", "chosen_tokens", "listed_tokens", "shuffled_batch"]
 
@@ -74,7 +74,7 @@ def listed_tokens(model: nn.Module, batches: Iterable[Batch]) -> Tokens:
     for batch in batches:
         ids, mask = _token_numbers(batch), batch.mask.cpu()
         if ids is None and mask.shape[1] == 1:  # an image: all its positions count
-            mask = mask.expand(-1, _stream_length(model, batch))
+            mask = mask.expand(-1, stream_length(model, batch.inputs))
         for row, prompt in enumerate(batch.prompts):
             places = mask[row].nonzero()[:, 0].numpy()[1:]
             kinds = np.full(len(places), -1) if ids is None else ids[row][places]
@@ -145,14 +145,6 @@ def _name_of_numbers(batch: Batch) -> str | None:
 def _token_numbers(batch: Batch) -> Ints | None:
     name = _name_of_numbers(batch)
     return None if name is None else batch.inputs[name].cpu().numpy().astype(np.int64)
-
-
-def _stream_length(model: nn.Module, batch: Batch) -> int:
-    lengths: list[int] = []
-    with Tap(model) as tap, torch.no_grad():
-        tap.on_block(lambda event: lengths.append(int(event.hidden_in.shape[1])))
-        model(**batch.inputs)
-    return lengths[-1]
 
 
 def _hash(numbers: Ints) -> int:

@@ -7,7 +7,7 @@ __all__ = ["RISE_AND_FALL", "STAGE", "TABLES"]
 
 RISE_AND_FALL = Claim(
     name="L1",
-    title="Rise and fall",
+    title="Entropy",
     says="the entropy of the tokens rises, then falls",
     asks="Is the cloud of tokens most widely spread at some layer in between, by nearest "
     "neighbours and by covariances, for all tokens and for one occurrence of each token?",

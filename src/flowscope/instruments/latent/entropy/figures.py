@@ -8,6 +8,7 @@ from flowscope.report.drawing.marks import Look
 from flowscope.report.drawing.panels import Panel, stacked
 from flowscope.report.drawing.traces import curve, depth_axis, ends, line
 from flowscope.report.figure_html import shown
+from flowscope.report.rows import ordered, rows_where
 from flowscope.report.source import Source, column, words
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -31,8 +32,8 @@ _BESIDE = {"random twin": _TWIN, "shuffled text": _SHUFFLED}
 
 def sample_rows(frame: pd.DataFrame, sample: str) -> pd.DataFrame:
     """Rows of one sample in the first number of coordinates, by layer."""
-    chosen = frame[(frame["sample"] == sample) & (frame["rank"] == frame["rank"].min())]
-    return chosen.sort_values("layer")
+    first = rows_where(frame, "sample", sample)
+    return ordered(first[first["rank"] == frame["rank"].min()], "layer")
 
 
 def _layers(source: Source, *names: str) -> pd.DataFrame:

@@ -17,12 +17,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from flowscope.evidence import judged_effect, not_measured
+from flowscope.evidence import joint_half_ends, judged_effect, not_measured
 from flowscope.evidence.verdicts import pure_number
-from flowscope.flows.entropy.subsampling import joint_ends
 from flowscope.instruments.latent.entropy import RISE_AND_FALL
 from flowscope.lab.view import Records
 from flowscope.records import Interval, Unavailable, Verdict
@@ -71,9 +69,7 @@ def rise_and_fall(records: Records) -> list[Verdict]:
                 prompts = int(arrays[f"{subject}/{sample}/prompts"][0])
                 subjects.setdefault(subject, {})[key] = Reading(rows[0], rows[1:], prompts)
     if "model" not in subjects:
-        reasons = {m.name: m.because for m in records.run.read_measurements()}
-        reason = reasons.get("entropy", "no layer has an entropy")
-        return [not_measured(RISE_AND_FALL, reason)]
+        return [not_measured(RISE_AND_FALL, "no layer has an entropy")]
     twins = {name: r for name, r in subjects.items() if name.startswith("random twin")}
     rank = int(settings["ranks"][0])
     return [judge_readings(subjects["model"], twins, rank=rank, seed=int(settings["seed"]))]
@@ -143,10 +139,8 @@ def _effect(reading: Reading, there: NDArray[np.intp], rank: int, seed: int) -> 
         np.concatenate([x[..., 1:-1] - x[..., end : end + 1] for end in ends], -1)
         for x in (whole, halves)
     )
-    low, high = joint_ends(
-        torch.as_tensor(values), torch.as_tensor(draws), reading.prompts, seed=seed
-    )
-    smallest = [x.reshape(2, -1).min(0) for x in (values, low.numpy(), high.numpy())]
+    low, high = joint_half_ends(values, draws, reading.prompts, seed=seed)
+    smallest = [x.reshape(2, -1).min(0) for x in (values, low, high)]
     place = int(smallest[0].argmax())
     value, least, most = (float(x.max()) for x in smallest)
     return _Effect(value, least, most, int(there[1 + place]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
 from flowscope.instruments.latent.clouds import Clouds, Sample, entropy_refusal, made_clouds
-from flowscope.instruments.latent.entropy.output import output_table
+from flowscope.instruments.latent.entropy.output import output_entropies, output_table
 from flowscope.instruments.latent.entropy.reading import (
     cloud_entropies,
     cloud_shape,
@@ -17,6 +18,7 @@ from flowscope.instruments.latent.entropy.reading import (
 )
 from flowscope.instruments.latent.entropy.tables import controls_table, halves_of, layers_table
 from flowscope.instruments.latent.subject import LatentBench
+from flowscope.lab.claim import Abstention
 from flowscope.models.twin import fresh_twin
 from flowscope.records import Unavailable
 
@@ -27,28 +29,32 @@ _SURROGATES = 3  # key of random numbers
 
 
 def entropy(bench: LatentBench) -> None:
-    """Write the tables ``layers``, ``entropy_controls`` and ``output_entropy``, and the halves."""
+    """Write the tables ``layers``, ``entropy_controls`` and ``output_entropy``, and the halves.
+
+    Raises
+    ------
+    Abstention
+        With too few prompts or distinct tokens for an entropy; what needs none is written.
+    """
     model = bench.subject.loaded.model
     clouds = bench.once("clouds", lambda: made_clouds(bench, model, "clouds"))
     refusal = entropy_refusal(clouds)
-    if refusal:
-        bench.abstain("entropy", refusal)
     counter = bench.counter("layers", clouds.layers + 1)
     readings = []
     for depth in range(clouds.layers + 1):
         readings.append(_layer(bench, "model", clouds, depth, refused=bool(refusal)))
         counter.advance(1)
-    bench.put("layers", layers_table(bench.config, clouds, readings))
-    _note_absences(bench, clouds, readings)
-    bench.once("entropies refused", lambda: refusal)
-    table = output_table(bench, clouds)
-    if table is not None:
-        bench.put("output_entropy", table)
+    spoken = output_entropies(bench, clouds)
     beside = {} if refusal else _controls(bench)
+    bench.put("layers", layers_table(bench.config, clouds, readings))
+    if spoken is not None:
+        bench.put("output_entropy", output_table(bench.config, *spoken))
     if beside:
         bench.put("entropy_controls", controls_table(bench.config, beside))
-    everything = {"model": (clouds, readings), **beside}
-    bench.put_arrays("entropy_halves", halves_of(everything))
+    if refusal:
+        raise Abstention(refusal)
+    _note_absences(bench, clouds, readings)
+    bench.put_arrays("entropy_halves", halves_of({"model": (clouds, readings), **beside}))
 
 
 def _layer(
@@ -112,9 +118,7 @@ def _controls(bench: LatentBench) -> dict[str, tuple[Clouds, list[dict[str, Arra
     if "types" in bench.shared("clouds").samples:
         jobs["shuffled text"] = lambda: model
     for number in range(config.twins):
-        jobs[f"random twin {number + 1}"] = lambda number=number: fresh_twin(
-            model, config.seed + number
-        )
+        jobs[f"random twin {number + 1}"] = partial(fresh_twin, model, config.seed + number)
     for name, make in jobs.items():
         network = make()
         if isinstance(network, Unavailable):

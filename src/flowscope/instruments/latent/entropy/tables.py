@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
-from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence import half_ends, mean_over_prompts, resampled_counts
 from flowscope.evidence.intervals import bounds_of
-from flowscope.flows.entropy.subsampling import subsampled_ends
 from flowscope.instruments.latent.clouds import Clouds, Sample
 from flowscope.instruments.latent.config import LatentConfig
 from flowscope.instruments.latent.entropy.reading import ENTROPIES, SHAPES
@@ -101,7 +99,7 @@ def _same_type(
     if same is None or not len(same) or np.isnan(same).any():
         return ends_of(name, np.full(1, np.nan), sample.groups)
     _, place = np.unique(sample.prompt.numpy(), return_inverse=True)
-    sums, sizes = (np.bincount(place, weights)[:, None] for weights in (same, None))
+    sums, sizes = (np.bincount(place, x)[:, None].astype(float) for x in (same, None))
     counts = resampled_counts(len(sums), resamples=config.resamples, seed=config.seed)
     point, interval = mean_over_prompts(sums, sizes, counts, within=(0.0, 1.0))
     low, high = bounds_of(interval, 1)
@@ -110,11 +108,11 @@ def _same_type(
 
 def ends_of(name: str, rows: NDArray[np.float64], prompts: int) -> dict[str, float]:
     """A number and the ends of its interval, from the whole sample and its halves."""
-    value, halves = float(rows[0]), torch.tensor(rows[1:])
-    low = high = float("nan")
-    if len(halves) and bool(halves.isfinite().all()):
-        low, high = subsampled_ends(value, halves, prompts)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
+    value, halves = rows[:1], rows[1:, None]
+    low = high = np.array([np.nan])
+    if len(halves) and bool(np.isfinite(halves).all()):
+        low, high = half_ends(value, halves, prompts)
+    return {name: value[0], f"{name}_low": low[0], f"{name}_high": high[0]}
 
 
 def _single(name: str, rows: NDArray[np.float64]) -> dict[str, float]:

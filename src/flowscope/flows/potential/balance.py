@@ -24,7 +24,7 @@ from torch import Tensor
 from flowscope.flows.entropy.gaussian import gaussian_entropy
 from flowscope.flows.entropy.nearest import refuse_repeats, refuse_sparse
 from flowscope.flows.entropy.neighbours import NeighbourLists, neighbour_lists
-from flowscope.flows.potential.mean_flow import MeanFlow
+from flowscope.flows.potential.fitting import MeanFlow
 
 __all__ = ["TERMS", "EntropyChange", "entropy_change"]
 
@@ -83,7 +83,7 @@ def entropy_change(
     Examples
     --------
     >>> from flowscope.flows.entropy import half_samples
-    >>> from flowscope.flows.potential.mean_flow import mean_flow
+    >>> from flowscope.flows.potential.fitting import mean_flow
     >>> g = torch.Generator().manual_seed(0)
     >>> y, groups = torch.randn(600, 2, generator=g).double(), torch.arange(600) % 20
     >>> change = entropy_change(mean_flow(y, 2 * y, groups), groups, half_samples(groups, 8, g))
