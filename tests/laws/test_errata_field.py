@@ -82,6 +82,20 @@ def test_published_stabiliser_extinguishes_the_variance_and_keeps_the_mean():
     assert np.linalg.norm(later_mean) > 5, "zero mean was promised"
 
 
+@pytest.mark.parametrize("leak", [0.0, 2.0])
+def test_euler_steps_of_the_published_stabiliser_turn_an_extinct_field_over(leak):
+    """Steps of 1/6 with γ = 1 end in ±γΔt/(2 − cΔt), with another sign at every step."""
+    dt, gamma = 1 / 6, 1.0
+    u, spreads = np.array([[0.8], [-0.8]]), []
+    for _ in range(60):
+        u = u + dt * (published_stabiliser(u, gamma) - leak * u)
+        spreads.append(u[0, 0])
+    if leak:  # without a leak the amplitude depends on the start, between 0 and γΔt
+        assert_allclose(np.abs(spreads[-4:]), gamma * dt / (2 - leak * dt), rtol=1e-3)
+    assert max(np.abs(spreads[-4:])) <= gamma * dt
+    assert list(np.sign(spreads[-4:])) in ([1, -1, 1, -1], [-1, 1, -1, 1])
+
+
 def test_relaxing_stabiliser_drives_to_zero_mean_and_unit_variance():
     mean, sigma = spread(evolved(lambda v: relaxing_stabiliser(v, 1.0), field() + 3.0, 20.0))
     assert_allclose(mean, 0.0, atol=1e-7)
