@@ -172,6 +172,7 @@ def audit(
     revision: str | None = None,
     trust_remote_code: bool = False,
     threshold: float = 0.15,
+    readout: Literal["exact", "model"] = "exact",
     locking_tokens: int = 24,
     curvature_pairs: int = 4,
     temperatures: Sequence[float] = (0.5, 0.71, 1.41, 2.0),
