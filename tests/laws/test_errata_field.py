@@ -10,6 +10,8 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
+from flowscope.pde import path_alignment, persistence
+
 
 def softmax(z):
     e = np.exp(z - z.max(axis=-1, keepdims=True))
@@ -261,6 +263,23 @@ def test_information_of_independent_samples_is_not_zero_when_binned():
     rng = np.random.default_rng(0)
     shuffled = binned_information(rng.random(1000), rng.random(1000), 30)
     assert shuffled > 0.4, "the null that must be printed beside the value"
+
+
+# E68
+
+
+def test_standing_still_scores_the_published_alignment():
+    """States that keep a cosine of .98 with the input, as 001 reports: no motion scores as high."""
+    draw = np.random.default_rng(0)
+    start, noise = draw.standard_normal((2, 1, 1, 64, 128))
+    moved = 0.98 * start + np.sqrt(1 - 0.98**2) * noise
+    reference = torch.from_numpy(np.concatenate([start, *[moved] * 5]))
+    still = path_alignment(persistence(reference), reference)
+    assert_allclose(still.cosine, 0.98, atol=0.005)
+    assert still.cosine.min() > 0.970, "the simulator's"
+    assert_allclose(still.mse, 0.04, atol=0.002)
+    assert still.spectral.min() > 0.967, "the simulator's"
+    assert_allclose(still.skill, 0.0, atol=1e-12)
 
 
 # E69
