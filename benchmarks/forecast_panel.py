@@ -59,7 +59,7 @@ class LinearTail:
     def __init__(self, U: Tensor) -> None:
         self.weight, self.bias, self.width = U, torch.zeros(len(U)), len(U)
 
-    def widened(self) -> "LinearTail":
+    def widened(self, operands: str = "exact") -> "LinearTail":
         """Return itself: it is wide enough."""
         return self
 

@@ -196,7 +196,7 @@ def main() -> None:
         tail = tail_of(loaded, prompts)
         readout = positions_readout(tail)
         bare = seconds_of(loaded, prompts, None, None)
-        depth = seconds_of(loaded, prompts, DepthProbe(readout, width=tail.width), None)
+        depth = seconds_of(loaded, prompts, DepthProbe(readout), None)
         lent = seconds_of(loaded, prompts, TransplantProbe(readout), TOKENS)
         print(
             f"processor seconds: model {bare:.1f}, with depth {depth:.1f}",

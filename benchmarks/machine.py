@@ -2,7 +2,7 @@
 
 import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
@@ -18,10 +18,17 @@ def described() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "transformers": version("transformers"),
-        "flowscope": version("flowscope"),
+        "transformers": _version("transformers"),
+        "flowscope": _version("flowscope"),
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "a source tree"
 
 
 def _processor() -> str:

@@ -300,6 +300,93 @@ def gptj() -> tuple[nn.Module, Batch]:
     return _shake(GPTJForCausalLM(config)), {"input_ids": _ids()}
 
 
+@_seeded
+def opt() -> tuple[nn.Module, Batch]:
+    from transformers import OPTConfig, OPTForCausalLM
+
+    config = OPTConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        ffn_dim=48,
+        max_position_embeddings=64,
+        word_embed_proj_dim=32,
+    )
+    return _shake(OPTForCausalLM(config)), {"input_ids": _ids()}
+
+
+@_seeded
+def whisper() -> tuple[nn.Module, Batch]:
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    config = WhisperConfig(
+        vocab_size=VOCAB,
+        num_mel_bins=8,
+        d_model=32,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        max_source_positions=20,
+        max_target_positions=20,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+    sound = torch.randn(ROWS, 8, 40, generator=torch.Generator().manual_seed(1))
+    batch = {"input_features": sound, "decoder_input_ids": _ids(length=7)}
+    return _shake(WhisperForConditionalGeneration(config)), batch
+
+
+@_seeded
+def flux() -> tuple[nn.Module, Batch]:
+    from diffusers import FluxTransformer2DModel
+
+    model = FluxTransformer2DModel(
+        patch_size=1,
+        in_channels=4,
+        num_layers=2,
+        num_single_layers=3,
+        attention_head_dim=16,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        pooled_projection_dim=32,
+        axes_dims_rope=[4, 4, 8],
+    )
+    generator = torch.Generator().manual_seed(1)
+    batch = {
+        "hidden_states": torch.randn(ROWS, 16, 4, generator=generator),
+        "encoder_hidden_states": torch.randn(ROWS, 5, 32, generator=generator),
+        "pooled_projections": torch.randn(ROWS, 32, generator=generator),
+        "timestep": torch.tensor([0.3, 0.7]),
+        "img_ids": torch.rand(16, 3, generator=generator),
+        "txt_ids": torch.zeros(5, 3),
+    }
+    return _shake(model), batch
+
+
+@_seeded
+def clip() -> tuple[nn.Module, Batch]:
+    from transformers import CLIPConfig, CLIPModel
+
+    text = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "eos_token_id": 2,
+    }
+    picture = {**text, "image_size": 16, "patch_size": 8, "num_hidden_layers": 2}
+    pixels = torch.randn(ROWS, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    config = CLIPConfig(text_config=text, vision_config=picture, projection_dim=16)
+    return _shake(CLIPModel(config)), {"input_ids": _ids(), "pixel_values": pixels}
+
+
 Factory = Callable[[], tuple[nn.Module, Batch]]
 READABLE: dict[str, Factory] = {
     f.__name__: f
@@ -307,6 +394,7 @@ READABLE: dict[str, Factory] = {
         gpt2, llama, qwen3, gemma2, gemma3, bert, albert, t5, vit, neox, dit, sd3, pixart, encoder,
     )
 }  # fmt: skip
+FURTHER: dict[str, Factory] = {f.__name__: f for f in (opt, whisper, flux, clip)}
 REFUSED: dict[str, Factory] = {f.__name__: f for f in (bloom, gptj)}
 
 

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -198,6 +199,8 @@ class Trial:
     def _untapped(self, which: int) -> None:
         for _ in range(4 * _PASSES):
             self._check(which, self._output(self._inputs[which]), tapped=False)
+            if F.scaled_dot_product_attention is not _ATTENTION:  # another thread's routing
+                self.counts["broken"] += 1
 
     def _taps(self, which: int) -> None:
         events = Events()
@@ -247,6 +250,7 @@ def _state(model: nn.Module) -> list[Any]:
         getattr(config, "_attn_implementation", None),
         tensors,
         F.scaled_dot_product_attention is _ATTENTION,
+        type(F) is ModuleType,
         stance is None or (type(stance).__name__, stance.stance),
     ]
 

@@ -1,6 +1,6 @@
 # Written by `python -m flowscope.lab.api.stub`; change the declarations of instruments.
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,6 +8,7 @@ from pandas import DataFrame
 
 from flowscope import flows, levers, markov, nets, records, replica, simplex, tap, transport
 from flowscope.instruments.audit.result import Audit as _Audit
+from flowscope.instruments.decode.result import Decode as _Decode
 from flowscope.instruments.field.result import Field as _Field
 from flowscope.instruments.heads.result import Heads as _Heads
 from flowscope.instruments.image.models import MixtureModel
@@ -19,6 +20,8 @@ from flowscope.lab.running.progress import Progress
 from flowscope.lab.study import Reproduction, reproduce
 from flowscope.levers import couple
 from flowscope.models.doctor import doctor
+from flowscope.models.infilling.infiller import Infiller
+from flowscope.models.infilling.loading import infiller
 from flowscope.models.loading import Loaded, load
 from flowscope.tap import Tap
 
@@ -26,9 +29,11 @@ __version__: str
 __all__ = [
     "Audit",
     "Comparison",
+    "Decode",
     "Field",
     "Heads",
     "Image",
+    "Infiller",
     "Loaded",
     "MixtureModel",
     "Reproduction",
@@ -39,11 +44,13 @@ __all__ = [
     "audit",
     "compare",
     "couple",
+    "decode",
     "doctor",
     "field",
     "flows",
     "heads",
     "image",
+    "infiller",
     "levers",
     "load",
     "markov",
@@ -147,6 +154,21 @@ class Field(_Field):
     @property
     def tables(self) -> _FieldTables: ...
 
+class _DecodeTables(Tables):
+    prompts: DataFrame
+    progress: DataFrame
+    map: DataFrame
+    calibration: DataFrame
+    thresholds: DataFrame
+    window: DataFrame
+    coverage: DataFrame
+    policies: DataFrame
+    trial_prompts: DataFrame
+
+class Decode(_Decode):
+    @property
+    def tables(self) -> _DecodeTables: ...
+
 def audit(
     source: Any = None,
     texts: Any = None,
@@ -172,6 +194,7 @@ def audit(
     revision: str | None = None,
     trust_remote_code: bool = False,
     threshold: float = 0.15,
+    readout: Literal["exact", "model"] = "exact",
     locking_tokens: int = 24,
     curvature_pairs: int = 4,
     temperatures: Sequence[float] = (0.5, 0.71, 1.41, 2.0),
@@ -330,3 +353,45 @@ def field(
     bits: int = 3,
     draws: int = 64,
 ) -> Field: ...
+def decode(
+    source: Any = None,
+    texts: Any = None,
+    *,
+    calibration_texts: Any = None,
+    checker: Callable[[list[int]], Any] | None = None,
+    tokenizer: Any = None,
+    out: str | Path | None = None,
+    progress: Progress | bool | None = None,
+    only: str | Sequence[str] = (),
+    task: str = "sudoku-6x6",
+    blanks: Sequence[int] | None = None,
+    text: str | None = None,
+    answer: int | None = None,
+    hidden: float = 0.5,
+    tokens: int = 128,
+    policy: Sequence[str] = ("threshold", "factor", "prophet", "draft"),
+    alpha: float = 0.05,
+    delta: float = 0.05,
+    method: Literal["learn_then_test", "conformal"] = "learn_then_test",
+    calibrate: str | None = None,
+    calibration: int = 150,
+    prompts: int = 150,
+    order: Literal["confidence", "margin", "entropy", "random"] = "confidence",
+    rate: int = 1,
+    block: int = 0,
+    temperature: float = 0.0,
+    eos: int | None = None,
+    mask: int | None = None,
+    shift: bool | None = None,
+    windows: Sequence[int] = (12, 8),
+    frontier: bool = False,
+    controls: bool = True,
+    batch: int = 64,
+    maps: int = 6,
+    resamples: int = 999,
+    seed: int = 0,
+    device: str | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+) -> Decode: ...

@@ -11,6 +11,7 @@ __all__ = [
     "InvalidInputError",
     "LoadError",
     "LoadWarning",
+    "MeasureWarning",
     "Missing",
     "ModelWarning",
     "RecordError",
@@ -54,6 +55,10 @@ class LoadWarning(UserWarning):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class MeasureWarning(UserWarning):
+    """A measurement runs in another way than the fastest; the message says why."""
 
 
 class ModelWarning(UserWarning):

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from flowscope import flows
 from flowscope.errors import InvalidInputError
-from flowscope.flows import eager, fused, meter
+from flowscope.flows import eager, engines
 
 EVERY = slice(None)
 
@@ -166,13 +166,13 @@ def test_chunks_may_come_in_any_order_and_size():
 
 
 def test_blocks_are_walked_in_order(monkeypatch):
-    monkeypatch.setattr(meter, "block_rows", lambda _: 5)
+    monkeypatch.setattr(engines, "block_rows", lambda _: 5)
     check_path(flows.DepthMeter(12, 1000), path(0.5, torch.float32), 1e-4)
 
 
 @pytest.mark.usefixtures("_two_threads")
 def test_a_meter_made_in_inference_mode_works_outside(monkeypatch):
-    monkeypatch.setattr(meter, "block_rows", lambda _: 5)
+    monkeypatch.setattr(engines, "block_rows", lambda _: 5)
     z = path(0.5, torch.float32)
     with torch.inference_mode():
         instrument = flows.DepthMeter(12, 1000)
@@ -193,7 +193,7 @@ def test_a_failed_compilation_falls_back_and_says_so(monkeypatch):
 
 
 def test_an_eager_meter_compiles_nothing(monkeypatch):
-    monkeypatch.setattr(fused, "FusedPasses", None)
+    monkeypatch.setattr(engines, "FusedPasses", None)
     instrument = flows.DepthMeter(3, 5)
     assert (instrument.mode, instrument.fallback) == ("eager", None)
 
@@ -268,7 +268,7 @@ def _two_threads():
 
 @pytest.mark.usefixtures("_two_threads")
 def test_workers_change_no_number_and_no_setting(monkeypatch):
-    monkeypatch.setattr(meter, "block_rows", lambda _: 2)
+    monkeypatch.setattr(engines, "block_rows", lambda _: 2)
     check_path(flows.DepthMeter(12, 1000), path(0.5, torch.float32), 1e-4)
     assert torch.get_num_threads() == 2
     inherited = []
@@ -280,7 +280,7 @@ def test_workers_change_no_number_and_no_setting(monkeypatch):
 
 @pytest.mark.usefixtures("_two_threads")
 def test_a_refusal_reaches_the_caller_through_the_workers(monkeypatch):
-    monkeypatch.setattr(meter, "block_rows", lambda _: 2)
+    monkeypatch.setattr(engines, "block_rows", lambda _: 2)
     z = states().float()
     z[9, 3] = torch.nan
     with pytest.raises(InvalidInputError, match=r"logits must be finite; found nan at \(9, 3\)"):

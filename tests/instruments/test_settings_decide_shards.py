@@ -11,6 +11,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 from diffusers import DDPMScheduler
 from tests import networks
+from tests.instruments.decode.folders import denoiser_folder
 from tests.models.synthetic_pipelines import dit, pixel_folder, pooled
 
 from flowscope.lab import engine
@@ -42,6 +43,11 @@ BASE = {
         "rotation_degree": 1, "information_images": 9, "uturn_images": 8, "uturn_times": 2,
         "resamples": 20, "draws": 39, "batch": 8,
     },
+    "decode": {
+        "task": "sudoku-4x4", "prompts": 3, "calibration": 2, "policy": ("threshold", "draft"),
+        "windows": (2,), "alpha": 0.1, "delta": 0.5, "batch": 3, "resamples": 20, "maps": 1,
+        "temperature": 0.5, "blanks": (4, 5), "order": "random"
+    },
 }  # fmt: skip
 
 # Another value, where one more or half as much does not do.
@@ -64,15 +70,25 @@ OTHER = {
     "squares": ((0.5, 0.5),),
     "write_scales": (0.25,),
     "residual_scales": (1.03,),
+    "task": "sudoku-6x6",
+    "blanks": (7, 9),
+    "policy": ("factor",),
+    "windows": (3,),
+    "eos": 4,
+    "mask": 30,
+    "shift": True,
+    "answer": 2,
 }
 # Settings that say what is measured: its weights, its texts and what reads its images are in the
 # marks of the subject. The last two say where things are.
 SUBJECT = {
     "model", "text", "tokenizer", "scheduler", "encoder", "reader", "revision", "trust_remote_code",
 }  # fmt: skip
-PLACE = {"device", "out"}
+PLACE = {"device", "out", "calibrate"}
 # Settings that are in the name of a shard or only choose which shards there are.
 IN_THE_NAME = {
+    ("decode", "calibration"): {"alpha", "controls", "frontier", "policy"},
+    ("decode", "trial"): {"frontier", "policy"},
     ("sync", "commitment"): {"couplings", "labels"},
     ("sync", "internal gap"): {"couplings", "labels", "kept"},
     ("sync", "propagation"): {
@@ -82,7 +98,7 @@ IN_THE_NAME = {
 
 
 def _other(name, field, value):
-    if name in OTHER:
+    if name in OTHER and not (isinstance(value, float) and isinstance(OTHER[name], tuple)):
         return OTHER[name]
     if get_origin(field.annotation) is Literal:
         return next(choice for choice in get_args(field.annotation) if choice != value)
@@ -107,7 +123,9 @@ def models(tmp_path_factory):
     language = tmp_path_factory.mktemp("language")
     networks.llama()[0].save_pretrained(language)
     pipeline = pixel_folder(tmp_path_factory.mktemp("pipeline"), names=["cat", "dog", "owl"])
-    return {name: language if name in ("audit", "heads", "field") else pipeline for name in NAMES}
+    filler = denoiser_folder(tmp_path_factory.mktemp("filler"))
+    folders = {"audit": language, "heads": language, "field": language, "decode": filler}
+    return {name: folders.get(name, pipeline) for name in NAMES}
 
 
 @pytest.fixture
@@ -120,6 +138,7 @@ def measure(models, tokenizer, tmp_path):
         "field": {"tokenizer": tokenizer, "texts": TEXTS},
         "sync": {"encoder": pooled},
         "image": {"reader": _dark_or_bright},
+        "decode": {},
     }
 
     def run(name, folder, other=None, **changed):

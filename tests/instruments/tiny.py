@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from tests.instruments.decode.folders import denoiser_folder
 from tests.instruments.prompts import TEXTS
 from tests.models.synthetic_pipelines import pixel_folder
 from typer.testing import CliRunner
@@ -42,6 +43,11 @@ SMALL = {
         "--set", "family_images=12", "--set", "rotation_times=1", "--set", "rank=2",
         "--set", "information_images=9", "--set", "uturn_images=8", "--set", "uturn_times=2",
         "--set", "resamples=20", "--set", "draws=39", "--set", "batch=8",
+    ],
+    "decode": [
+        "--task", "sudoku-4x4", "--prompts", "12", "--calibration", "60", "--alpha", ".2",
+        "--policy", "threshold,prophet,draft", "--set", "windows=[3,2]", "--set", "maps=2",
+        "--set", "resamples=20",
     ],
 }  # fmt: skip
 PIPELINES = ("sync", "image")
@@ -97,6 +103,10 @@ def tiny_options(name: str, inputs: Path) -> list[str]:
         if not (inputs / "pipeline").exists():
             pixel_folder(inputs / "pipeline", names=["cat", "dog", "owl"])
         return [str(inputs / "pipeline"), *SMALL[name]]
+    if name == "decode":
+        if not (inputs / "denoiser").exists():
+            denoiser_folder(inputs / "denoiser")
+        return [str(inputs / "denoiser"), *SMALL[name]]
     texts = inputs / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     return ["--text", str(texts), *SMALL[name]]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
+from tests.instruments.decode.folders import denoiser_folder
 from tests.instruments.prompts import TEXTS
 from tests.lab import toy
 from tests.lab.toy import MADE, TOY, ToyConfig
@@ -116,12 +117,18 @@ def calls(tmp_path_factory):
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
         "draws": 39, "kept": 3,
     }  # fmt: skip
+    filler = denoiser_folder(tmp_path_factory.mktemp("filler"))
+    decode = {
+        "task": "sudoku-4x4", "prompts": 8, "calibration": 8, "alpha": 0.5, "windows": (2,),
+        "policy": ("threshold", "prophet"), "resamples": 20,
+    }  # fmt: skip
     return {
         "audit": lambda **more: fs.audit(**reading, flow_rank=8, **more),
         "heads": lambda **more: fs.heads(**reading, flux=(0.5,), temperatures=(), **more),
         "field": lambda **more: fs.field(
             **reading, tokens=24, twins=1, draws=4, jacobians=False, interventions=False, **more
         ),
+        "decode": lambda **more: fs.decode(str(filler), **decode, **more),
         "sync": lambda **more: fs.sync(str(denoiser), **sync, **more),
         "image": lambda **more: fs.image("mixture", **image, **more),
     }

@@ -11,6 +11,7 @@ from torch import nn
 
 from flowscope import Loaded, load
 from flowscope.errors import InvalidInputError, LoadError
+from flowscope.models.checkpoints import hashes
 from flowscope.models.loading import weight_hash
 from flowscope.records import Unavailable
 
@@ -254,3 +255,39 @@ def test_the_weight_hash_sees_one_bit():
     bits[0, 0] ^= 1
     assert weight_hash(model) != before
     assert isinstance(weight_hash(model.to("meta")), Unavailable)
+
+
+@pytest.fixture
+def _every_model_is_large(monkeypatch):
+    monkeypatch.setattr(hashes, "LARGE", 0)
+    monkeypatch.setattr(hashes, "_PIECE", 32)
+    monkeypatch.setattr(hashes, "_CACHED", 3)
+
+
+@pytest.mark.usefixtures("_every_model_is_large")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_hash_of_large_weights_sees_one_bit_and_says_that_it_is_of_sums(dtype):
+    model = models.gpt2()[0].to(dtype)
+    before = weight_hash(model)
+    assert before.startswith("sums:")
+    assert weight_hash(models.gpt2()[0].to(dtype)) == before
+    flat = model.transformer.wpe.weight.data.view(-1).view(torch.uint8)
+    for place in (0, 7, len(flat) // 2, len(flat) - 1):
+        for bit in (1, 128):
+            flat[place] ^= bit
+            assert weight_hash(model) != before
+            flat[place] ^= bit
+    assert weight_hash(model) == before
+
+
+@pytest.mark.usefixtures("_every_model_is_large")
+def test_sums_of_large_weights_see_order_names_and_shapes():
+    plain = nn.Linear(40, 40, bias=False)
+    swapped = nn.Linear(40, 40, bias=False)
+    swapped.weight.data = plain.weight.data.roll(1, 0).contiguous()
+    turned = nn.Linear(20, 80, bias=False)
+    turned.weight.data = plain.weight.data.reshape(80, 20).contiguous()
+    named = nn.Sequential(plain)
+    found = {weight_hash(model) for model in (plain, swapped, turned, named)}
+    assert len(found) == 4
+    assert {len(text) for text in found} == {69}

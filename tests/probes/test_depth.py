@@ -18,6 +18,18 @@ from flowscope.probes import (
 )
 
 
+class Given:
+    """A readout that returns the states themselves."""
+
+    pooled = False
+
+    def __init__(self, width):
+        self.width = width
+
+    def __call__(self, hidden, out=None):
+        return hidden
+
+
 def _batch(name="llama"):
     model, batch = models.READABLE[name]()
     mask = torch.ones(models.ROWS, models.LENGTH, dtype=torch.bool)
@@ -32,7 +44,7 @@ def _measured(model, batch, mask, prompts=(0, 1), pooled=False):
         model(**batch)
         tail = tap.anatomy.tail
     readout = pooled_readout(tail) if pooled else positions_readout(tail)
-    probe = DepthProbe(readout, width=tail.width, pooled=pooled)
+    probe = DepthProbe(readout)
     probe.begin(Rows.of_mask(np.array(prompts), mask))
     with Tap(model) as tap:
         tap.on_block(probe.update)
@@ -86,7 +98,7 @@ def test_merging_in_any_order_is_the_whole():
     ]
     orders = []
     for first, second in (halves, halves[::-1]):
-        merged = DepthProbe(lambda h: h, width=61)
+        merged = DepthProbe(Given(61))
         merged.merge(first)
         merged.merge(second)
         orders.append(merged.arrays())
@@ -148,7 +160,7 @@ def test_attention_entropy_shares_agree_with_eager_attention():
 
 
 def test_a_probe_that_has_not_begun_says_so():
-    probe = DepthProbe(lambda h: h, width=7)
+    probe = DepthProbe(Given(7))
     with pytest.raises(TapError, match="begin a batch"):
         probe.update(None)
     assert probe.arrays() == {}

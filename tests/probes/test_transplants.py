@@ -80,7 +80,7 @@ def test_a_prompt_without_two_others_is_left_out():
     rows = spaced_rows(np.array([0, 1, 2]), mask, tokens=4)
     assert rows.prompt.tolist() == [1] * 3 + [2] * 4
     assert rows.position.tolist() == [4, 5, 6, 0, 3, 5, 8]
-    probe = TransplantProbe(lambda hidden: hidden)
+    probe = TransplantProbe(None)
     probe.begin(spaced_rows(np.array([0]), mask[:1]))
     probe.end()
     assert probe.arrays() == {}
@@ -88,7 +88,7 @@ def test_a_prompt_without_two_others_is_left_out():
 
 def test_a_probe_must_begin():
     with pytest.raises(TapError, match="must begin"):
-        TransplantProbe(lambda hidden: hidden).update(None)
+        TransplantProbe(None).update(None)
 
 
 @settings(max_examples=50, deadline=None)

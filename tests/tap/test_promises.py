@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests import networks as models
 from torch import nn
+from torch.testing import assert_close
 
 from flowscope import Tap
 from flowscope.errors import InvalidInputError, TapError, UnsupportedModelError
@@ -286,7 +287,7 @@ def test_compiled_models_are_read_eagerly_and_stay_compiled(in_place):
     assert compiled._compiled_call_impl is kept
 
 
-def test_off_loaded_weights_are_read_and_their_tail_is_refused():
+def test_off_loaded_weights_are_read_and_their_tail_too():
     from accelerate import cpu_offload
 
     model, batch = models.llama()
@@ -297,7 +298,7 @@ def test_off_loaded_weights_are_read_and_their_tail_is_refused():
     with Tap(model) as tap, torch.no_grad():
         tap.on_attention(lambda call: seen.append(call.site.index))
         assert torch.equal(model(**batch).logits, expected)
-        assert "off-loaded" in tap.anatomy.tail.reason
+        assert tap.anatomy.tail.target == "logits"
     assert seen == [0, 1, 2]
 
 
@@ -311,34 +312,55 @@ def _with_layer_on_disk(model, folder, *names):
     return dispatch_model(model, device_map, offload_dir=folder)
 
 
+def _last_hidden(model, batch):
+    """What the last block gave, and the output of the model."""
+    hidden = []
+    handle = model.model.layers[-1].register_forward_hook(
+        lambda module, args, output: hidden.append(
+            output if isinstance(output, torch.Tensor) else output[0]
+        )
+    )
+    logits = model(**batch).logits
+    handle.remove()
+    return hidden[-1], logits
+
+
 def test_tail_is_read_when_only_a_layer_is_off_loaded(tmp_path):
     model, batch = models.llama()
     with torch.no_grad():
         expected = model(**batch).logits
     model = _with_layer_on_disk(model, tmp_path, "model.layers.1")
     assert any(weight.is_meta for weight in model.parameters())
-    hidden = []
     with Tap(model) as tap, torch.no_grad():
         tap.on_attention(lambda call: None)
-        handle = model.model.layers[-1].register_forward_hook(
-            lambda module, args, output: hidden.append(
-                output if isinstance(output, torch.Tensor) else output[0]
-            )
-        )
-        assert torch.equal(model(**batch).logits, expected)
-        handle.remove()
-        tail = tap.anatomy.tail
-        assert torch.equal(tail(hidden[-1]), expected)
+        hidden, logits = _last_hidden(model, batch)
+        assert torch.equal(logits, expected)
+        assert torch.equal(tap.anatomy.tail(hidden), expected)
 
 
 @pytest.mark.parametrize("name", ["model.norm", "lm_head"])
-def test_tail_is_refused_when_a_part_of_it_is_off_loaded(tmp_path, name):
+def test_tail_with_an_off_loaded_part_reads_it_and_lets_go(tmp_path, name):
+    """The weight is fetched once, for all wider tails; widened, it is that of float32."""
     model, batch = models.llama()
+    wide, model = copy.deepcopy(model.bfloat16()).float(), model.bfloat16()
     model = _with_layer_on_disk(model, tmp_path, name)
-    with Tap(model) as tap, torch.no_grad():
+    fetched = []
+    with Tap(model) as tap, Tap(wide) as wide_tap, torch.no_grad():
         tap.on_attention(lambda call: None)
-        model(**batch)
-        assert "off-loaded" in tap.anatomy.tail.reason
+        wide_tap.on_attention(lambda call: None)
+        hidden, expected = _last_hidden(model, batch)
+        wide(**batch)
+        hook = model.get_submodule(name)._hf_hook
+        before, hook.pre_forward = hook.pre_forward, lambda *a: (fetched.append(1), before(*a))[1]
+        tail = tap.anatomy.tail
+        assert torch.equal(tail(hidden), expected)
+        seen = tail.widened()(hidden.float()), tail.widened()(hidden.float())
+        assert_close(seen[0], wide_tap.anatomy.tail(hidden.float()), rtol=1e-5, atol=1e-6)
+        assert len(fetched) == 2  # as it is, and widened
+        assert model.get_submodule(name).weight.is_meta
+        tail.release()
+        assert torch.equal(tail(hidden), expected)
+        assert len(fetched) == 3
 
 
 def test_another_thread_running_the_same_function_is_not_seen():

@@ -10,6 +10,8 @@ from flowscope.evidence.maximal_t import Simultaneous, simultaneous
 from flowscope.evidence.means import mean_over_prompts
 from flowscope.evidence.medians import median_over_prompts
 from flowscope.evidence.random_draws import distance_from_draws
+from flowscope.evidence.risk import risk_control, running_worst
+from flowscope.evidence.shares import share_interval
 from flowscope.evidence.two_samples import simultaneous_difference
 from flowscope.evidence.verdicts import not_measured
 
@@ -26,6 +28,9 @@ __all__ = [
     "not_measured",
     "percentile_interval",
     "resampled_counts",
+    "risk_control",
+    "running_worst",
+    "share_interval",
     "simultaneous",
     "simultaneous_difference",
 ]

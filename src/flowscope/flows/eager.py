@@ -18,7 +18,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_means, lift, peak_place
+from flowscope.flows.sums import Peak, StateSums, lift, peak_place
 
 __all__ = ["EagerPasses", "balanced_variation", "step_terms", "variation_sums"]
 
@@ -82,7 +82,6 @@ class EagerPasses:
         place = peak_place(y)
         value = y.gather(-1, place)
         mean = y.mean(-1, keepdim=True)
-        check_means(mean)
         state_sq = _squared_norm(torch.sub(y, mean, out=a))
         w = torch.sub(y, value, out=a)
         runner_up = w.scatter_(-1, place, -torch.inf).amax(-1).double()
@@ -96,6 +95,7 @@ class EagerPasses:
         return StateSums(
             value=value[:, 0].double(),
             place=place[:, 0],
+            mean=mean[:, 0].double(),
             state_sq=state_sq,
             runner_up=runner_up,
             mass=mass,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flowscope.flows.eager import balanced_variation, step_terms, variation_sums
 from flowscope.flows.steps import StepStatistics
-from flowscope.flows.sums import Peak, StateSums, check_means, lift, peak_place
+from flowscope.flows.sums import Peak, StateSums, lift, peak_place
 
 __all__ = ["FusedPasses"]
 
@@ -60,21 +60,34 @@ def _differences(x: Tensor, y: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
 
 
 class FusedPasses:
-    """Sums and steps of blocks of at least two rows; compiled, and run once, on construction.
+    """Sums and steps of blocks of rows; compiled, and run once, on construction.
 
-    Raises whatever the compiler raises; :class:`flowscope.flows.eager.EagerPasses` needs none.
+    Compiled they take two rows at least and raise whatever the compiler raises. Plain they are the
+    eager way of an accelerator: more memory than :class:`flowscope.flows.eager.EagerPasses`, and
+    never a wait for what was computed.
     """
 
     def __init__(
-        self, vocabulary: int, dtype: torch.dtype, wide: torch.dtype, device: torch.device
+        self,
+        vocabulary: int,
+        dtype: torch.dtype,
+        wide: torch.dtype,
+        device: torch.device,
+        *,
+        compiled: bool = True,
     ):
-        self._wide = wide
+        self._wide, self._dynamic = wide, compiled
+        if not compiled:
+            self._extremes: Loop = _extremes
+            self._moments: Loop = _moments
+            self._differences: Loop = _differences
+            return
         # A whole graph or an error: past the limit of recompilations a loop would run unfused.
         # On CPU a wrapper in C++ lets go of the interpreter, so that blocks can run side by side.
         how: Options = {"cpp_wrapper": True} if device.type == "cpu" else {}
-        self._extremes: Loop = torch.compile(_extremes, fullgraph=True, options=how)
-        self._moments: Loop = torch.compile(_moments, fullgraph=True, options=how)
-        self._differences: Loop = torch.compile(_differences, fullgraph=True, options=how)
+        self._extremes = torch.compile(_extremes, fullgraph=True, options=how)
+        self._moments = torch.compile(_moments, fullgraph=True, options=how)
+        self._differences = torch.compile(_differences, fullgraph=True, options=how)
         sample = torch.zeros(4, vocabulary, dtype=dtype, device=device)
         number = torch.zeros(4, dtype=torch.float64, device=device)
         self.step(sample, sample.clone(), Peak(number, number.long(), number))
@@ -102,34 +115,40 @@ class FusedPasses:
         self, x: Tensor, y: Tensor, start: Peak
     ) -> tuple[StateSums, Tensor, Tensor, list[Tensor]]:
         """What the first two loops give, and the numbers of each row that the third needs."""
-        for rows in (x, y):
-            torch._dynamo.mark_dynamic(rows, 0)
+        if self._dynamic:
+            for rows in (x, y):
+                torch._dynamo.mark_dynamic(rows, 0)
         mean, highest, lowest, step_mean = torch.stack(self._extremes(x, y, self._wide)).double()
-        check_means(mean)
         place = peak_place(y)
         places = torch.cat([place, start.place[:, None]], -1)
         (top, y_at), (_, x_at) = (z.gather(-1, places).double().unbind(-1) for z in (y, x))
         of_start = [y_at - x_at, start.value, 1 / (1 + start.mass)]
         *sums, step_sq, shift = self._run(self._moments, x, y, [top, mean, step_mean, *of_start])
-        end = _state_sums(top, place[:, 0], sums, lift(self._wide))
+        end = _state_sums(top, place[:, 0], mean, sums, lift(self._wide))
         c = top - y_at + torch.log1p(end.mass) - torch.log1p(start.mass)
         of_both = [top, 1 / (1 + end.mass), *of_start, shift, c]
         return end, step_sq, highest - lowest, of_both
 
     def _run(self, loop: Loop, x: Tensor, y: Tensor, numbers: list[Tensor]) -> list[Tensor]:
         stacked = torch.stack(numbers).to(self._wide)
-        torch._dynamo.mark_dynamic(stacked, 1)
+        if self._dynamic:
+            torch._dynamo.mark_dynamic(stacked, 1)
         return list(torch.stack(loop(x, y, stacked)).double())
 
 
 def _state_sums(
-    top: Float64[Tensor, " rows"], place: Int64[Tensor, " rows"], sums: list[Tensor], lifted: float
+    top: Float64[Tensor, " rows"],
+    place: Int64[Tensor, " rows"],
+    mean: Float64[Tensor, " rows"],
+    sums: list[Tensor],
+    lifted: float,
 ) -> StateSums:
     state_sq, below, maxima, mass, work, square, cube = sums
     others = maxima - 1  # each other maximum is an outcome of the tail with w = 0 and e = 1
     return StateSums(
         value=top,
         place=place,
+        mean=mean,
         state_sq=state_sq,
         runner_up=below.where(others == 0, 0.0),
         mass=mass + others,

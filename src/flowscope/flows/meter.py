@@ -6,31 +6,25 @@ and gives back what :func:`flowscope.flows.state_statistics` and
 the cost of the product that made the logits.
 """
 
-from collections.abc import Callable
-from typing import Literal, TypeAlias, TypeVar
+import warnings
+from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flowscope.errors import InvalidInputError
-from flowscope.flows.eager import EagerPasses
-from flowscope.flows.fused import FusedPasses
-from flowscope.flows.steps import StateStatistics, StepStatistics, joined
-from flowscope.flows.sums import Peak, StateSums, refuse_infinite
-from flowscope.simplex.blocks import block_rows
-from flowscope.workers import Workers
+from flowscope.errors import InvalidInputError, MeasureWarning
+from flowscope.flows.engines import BlockEngine, Engine, Mode, SweepEngine
+from flowscope.flows.readings import Reading, collected
+from flowscope.flows.steps import StateStatistics, StepStatistics
+from flowscope.flows.sums import check_means, refuse_infinite
 
 __all__ = ["DepthMeter"]
 
-Mode: TypeAlias = Literal["eager", "compiled"]
-Passes: TypeAlias = EagerPasses | FusedPasses
-Result = TypeVar("Result")
-
-# A compiled loop needs no scratch and has a price per call: its blocks are larger.
-_COMPILED_BLOCKS = 4
-# More workers than this would wait for the interpreter, which hands out the operations.
-_MOST_WORKERS = 16
+# Rows of an accelerator begin at multiples of so many numbers: wide loads need that.
+_ALIGNED = 64
+_said: set[str] = set()
 
 
 class DepthMeter:
@@ -45,16 +39,17 @@ class DepthMeter:
     vocabulary : V, how many outcomes each has.
     dtype : of the logits to come; kept as they are, computed in float32 (float64 stays).
     device : where the logits are.
-    mode : "eager" runs plain tensor operations. "compiled" fuses them, which takes a C++ (on CPU)
-        or Triton (on GPU) tool chain and some ten seconds once per process and vocabulary; where
-        that fails the meter is eager and says so.
+    mode : "auto" takes "triton" on a CUDA device and "eager" elsewhere. "eager" runs plain tensor
+        operations. "compiled" fuses them, which takes a C++ (on CPU) or Triton (on GPU) tool chain
+        and some ten seconds once per process and vocabulary. "triton" runs two kernels of our own,
+        for logits up to float32. Where a tool chain fails the meter is eager and says so.
 
     Attributes
     ----------
     mode
-        How it runs: "eager" or "compiled".
+        How it runs: "eager", "compiled" or "triton".
     fallback
-        Why it is eager though "compiled" was asked for; None otherwise.
+        Why it is eager though something else was asked for; None otherwise.
 
     Raises
     ------
@@ -63,10 +58,11 @@ class DepthMeter:
 
     Notes
     -----
-    Memory n·V logits, and a few blocks that stay in cache. O(V) per row and layer, some 25 passes
-    (eager) or three loops (compiled). Rows are independent: the chunks of a layer may come in any
-    order and size. No gradients. From float32 logits every statistic is good to 1e-4 of itself and
-    mostly to 1e-5, near a vertex and for steps of a thousandth of a nat as well.
+    Memory n·V logits, twice that with :meth:`room`, and a few blocks. O(V) per row and layer, some
+    25 passes (eager), three loops (compiled) or two (triton). Rows are independent: the chunks of a
+    layer may come in any order and size. No gradients. From float32 logits every statistic is good
+    to 1e-4 of itself and mostly to 1e-5, near a vertex and for steps of a thousandth of a nat as
+    well.
 
     Examples
     --------
@@ -86,30 +82,36 @@ class DepthMeter:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        mode: Mode = "eager",
+        mode: Mode | Literal["auto"] = "auto",
     ):
         _check(rows, vocabulary, dtype, mode)
         self.fallback: str | None = None
-        wide = torch.promote_types(dtype, torch.float32)
-        with torch.inference_mode(False):
-            self._logits = torch.empty(rows, vocabulary, dtype=dtype, device=device)
-            self._block = min(rows, block_rows(self._logits))
-            threads = torch.get_num_threads() if self._logits.is_cpu else 1
-            self._workers = Workers(min(threads, -(-rows // self._block), _MOST_WORKERS))
-            self._eager = [
-                EagerPasses(self._block, vocabulary, wide, self._logits.device)
-                for _ in range(self._workers.count)
-            ]
-            numbers = torch.empty(2, rows, dtype=torch.float64, device=device)
-            places = torch.empty(rows, dtype=torch.int64, device=device)
-            self._started = torch.zeros(rows, dtype=torch.bool)
-        self._peak = Peak(numbers[0], places, numbers[1])
-        self._fused = self._compiled(wide) if mode == "compiled" else None
+        self._held = [_buffer(rows, vocabulary, dtype, torch.device(device))]
+        self._side = np.zeros(rows, np.int64)  # which buffer holds the logits of each row
+        self._started = np.zeros(rows, np.bool_)
+        self._path: list[list[tuple[int, Reading]]] = []
+        self._reached = np.zeros(rows, np.int64)  # states of each row in the path
+        self._engine = self._chosen(mode)
 
     @property
     def mode(self) -> Mode:
         """How the meter runs."""
-        return "eager" if self._fused is None else "compiled"
+        return self._engine.mode
+
+    @property
+    def device(self) -> torch.device:
+        """Where the logits are."""
+        return self._held[0].device
+
+    @property
+    def rows(self) -> int:
+        """How many rows are followed."""
+        return len(self._side)
+
+    def fits(self, rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> bool:
+        """Whether the meter was made for this, so that no other is needed."""
+        held = self._held[0]
+        return (*held.shape, held.dtype, held.device) == (rows, vocabulary, dtype, device)
 
     def start(self, rows: slice, logits: Float[Tensor, "chunk V"]) -> StateStatistics:
         """Statistics of the first state of some rows, which becomes the start of their next step.
@@ -126,13 +128,7 @@ class DepthMeter:
             finite.
         """
         here = self._accepted(rows, logits)
-
-        def read(passes: Passes, block: slice, part: Tensor) -> StateSums:
-            sums = passes.state(part)
-            self._keep(block, part, sums)
-            return sums
-
-        return joined(self._read(here, logits, read)).statistics()
+        return self._read(here, logits, first=True, wait=True).states
 
     def advance(
         self, rows: slice, logits: Float[Tensor, "chunk V"]
@@ -152,59 +148,138 @@ class DepthMeter:
         """
         here = self._accepted(rows, logits)
         self._check_started(here)
+        found = self._read(here, logits, first=False, wait=True)
+        return found.states, found.steps
 
-        def read(passes: Passes, block: slice, part: Tensor) -> tuple[StateSums, StepStatistics]:
-            start = Peak(*(number[block] for number in self._peak))
-            sums, step = passes.step(self._logits[block], part, start)
-            self._keep(block, part, sums)
-            return sums, step
+    def record(self, rows: slice, logits: Float[Tensor, "chunk V"]) -> None:
+        """Read the next state of some rows, the first one or another; :meth:`recorded` says it.
 
-        sums, steps = zip(*self._read(here, logits, read), strict=True)
-        return joined(sums).statistics(), joined(steps)
+        On a CUDA device nothing is waited for.
 
-    def _compiled(self, wide: torch.dtype) -> FusedPasses | None:
-        def made(_: int, logits: Tensor) -> FusedPasses:
-            with torch.inference_mode(False), torch.no_grad():
-                return FusedPasses(logits.shape[1], logits.dtype, wide, logits.device)
+        Parameters
+        ----------
+        rows, logits : as in :meth:`start`. A chunk holds rows with equally many states so far.
 
-        try:  # where it will run: code is compiled for the number of threads it finds
-            return self._workers.each(made, [self._logits])[0]
-        except Exception as error:  # a missing tool chain shows in as many ways as there are chains
-            first_line = str(error).strip().partition("\n")[0]
-            self.fallback = f"compilation failed with {type(error).__name__}: {first_line}"
-            return None
+        Raises
+        ------
+        InvalidInputError
+            As :meth:`start`; on a CUDA device a logit that is not finite is met by
+            :meth:`recorded`.
+        """
+        here = self._accepted(rows, logits)
+        state = int(self._reached[here.start])
+        found = self._read(here, logits, first=state == 0, wait=not logits.is_cuda)
+        self._path.extend([] for _ in range(state + 1 - len(self._path)))
+        self._path[state].append((here.start, found))
+        self._reached[here] += 1
 
-    def _read(
-        self, here: slice, logits: Tensor, read: Callable[[Passes, slice, Tensor], Result]
-    ) -> list[Result]:
-        """Results of all blocks in order; if one fails, none of the rows counts as started."""
-        fused, first, self._started[here] = self._fused, here.start, False
-        most = self._block if fused is None else _COMPILED_BLOCKS * self._block
-        rounds = -(-len(logits) // (most * self._workers.count))
-        # equal shares, so that no worker waits for the last
-        size = -(-len(logits) // (rounds * self._workers.count))
+    def recorded(self) -> tuple[StateStatistics, StepStatistics]:
+        """Statistics of all recorded states ``[rows, states]`` and steps ``[rows, states - 1]``.
 
-        def work(worker: int, part: tuple[int, Tensor]) -> Result:
-            begin, rows = first + part[0] * size, part[1].contiguous()
-            passes = self._eager[worker] if fused is None or len(rows) == 1 else fused
-            with torch.no_grad():  # a setting of the thread
-                return read(passes, slice(begin, begin + len(rows)), rows)
+        They are on the device of the logits. The record is empty afterwards.
 
-        try:
-            found = self._workers.each(work, list(enumerate(torch.split(logits, size))))
-        except InvalidInputError:
-            refuse_infinite(logits)  # a mean is not finite: say where, in the rows that were given
-            raise
+        Raises
+        ------
+        InvalidInputError
+            If a logit was not finite, or fewer than two states were recorded.
+
+        Examples
+        --------
+        >>> meter = DepthMeter(1, 2)
+        >>> for z in (torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])):
+        ...     meter.record(slice(None), z)
+        >>> states, steps = meter.recorded()
+        >>> states.entropy.shape, steps.first_order
+        (torch.Size([1, 2]), tensor([[0.2500]], dtype=torch.float64))
+        """
+        if len(self._path) < 2:
+            raise InvalidInputError(
+                f"a path has at least two states; {len(self._path)} were recorded. Call record "
+                "with the logits of each layer."
+            )
+        whole = []
+        for parts in self._path:
+            ordered = [reading for _, reading in sorted(parts, key=lambda part: part[0])]
+            whole.append(ordered[0].beside(ordered[1:]) if len(ordered) > 1 else ordered[0])
+        self._path, self._reached[:] = [], 0
+        states, steps, means = collected(whole)
+        bad = ~means.isfinite()
+        if bool(bad.any()):
+            row, layer = bad.nonzero()[0].tolist()
+            raise InvalidInputError(
+                f"logits must be finite, and their sums; those of row {row} at state {layer} are "
+                "not. Look for the overflow upstream, or restrict to the outcomes that are not "
+                "masked."
+            )
+        return states, steps
+
+    def room(self, rows: slice) -> Float[Tensor, "chunk V"]:
+        """Where the next logits of some rows can be written, so that they need not be copied.
+
+        Parameters
+        ----------
+        rows : which of the n rows; a slice without stride.
+        """
+        begin, end, _ = rows.indices(len(self._side))
+        held = self._held[0]
+        if len(self._held) == 1:
+            self._held.append(_buffer(len(held), held.shape[1], held.dtype, held.device))
+        here = slice(begin, end)
+        self._level(here)
+        return self._held[1 - int(self._side[begin])][here]
+
+    def _level(self, here: slice) -> None:
+        """Have the logits of all these rows in one buffer."""
+        side = int(self._side[here.start])
+        for row in here.start + np.flatnonzero(self._side[here] != side):
+            self._held[side][row] = self._held[1 - side][row]
+        self._side[here] = side
+
+    def _chosen(self, mode: Mode | Literal["auto"]) -> Engine:
+        logits = self._held[0]
+        wanted: Mode = "triton" if logits.is_cuda and logits.dtype.itemsize <= 4 else "eager"
+        wanted = wanted if mode == "auto" else mode
+        if wanted != "eager":
+            try:
+                with torch.inference_mode(False), torch.no_grad():
+                    if wanted == "triton":
+                        return SweepEngine(logits)
+                    return BlockEngine(logits, compiled=True)
+            except Exception as error:  # a missing tool chain shows in many ways
+                first_line = str(error).strip().partition("\n")[0]
+                self.fallback = f"compilation failed with {type(error).__name__}: {first_line}"
+                if mode == "auto":
+                    _say_once(self.fallback)
+        with torch.inference_mode(False):
+            return BlockEngine(logits, compiled=False)
+
+    def _read(self, here: slice, logits: Tensor, *, first: bool, wait: bool) -> Reading:
+        """Read some rows; if their logits are refused, none of them counts as started."""
+        self._level(here)
+        self._started[here] = False
+        side = int(self._side[here.start])
+        new = self._held[1 - side][here] if len(self._held) > 1 else None
+        moved = new is not None and new.data_ptr() == logits.data_ptr()
+        old = None if first else self._held[side][here]
+
+        def keep(rows: slice, part: Tensor) -> None:
+            if not moved:
+                self._held[side][rows].copy_(part)
+
+        found = self._engine.read(here, old, logits, keep)
+        if wait:
+            try:
+                check_means(found.means)
+            except InvalidInputError:
+                refuse_infinite(logits)  # say where, in the rows that were given
+                raise
+        if moved:
+            self._side[here] = 1 - side
         self._started[here] = True
         return found
 
-    def _keep(self, block: slice, part: Float[Tensor, "rows V"], sums: StateSums) -> None:
-        self._logits[block].copy_(part)
-        for kept, new in zip(self._peak, sums.peak, strict=True):
-            kept[block] = new
-
     def _check_started(self, here: slice) -> None:
-        missing = (~self._started[here]).nonzero()
+        missing = np.flatnonzero(~self._started[here])
         if len(missing):
             raise InvalidInputError(
                 f"advance needs a state to step from; row {here.start + int(missing[0])} has none. "
@@ -212,7 +287,8 @@ class DepthMeter:
             )
 
     def _accepted(self, rows: slice, logits: Tensor) -> slice:
-        n, V = self._logits.shape
+        held = self._held[0]
+        n, V = held.shape
         begin, end, stride = rows.indices(n)
         if stride != 1 or end <= begin or (rows.stop or 0) > n:
             raise InvalidInputError(
@@ -224,7 +300,6 @@ class DepthMeter:
                 f"logits must have shape {(end - begin, V)} (rows, vocabulary); found "
                 f"{tuple(logits.shape)}. Pass the logits of exactly the rows named."
             )
-        held = self._logits
         exact = torch.promote_types(logits.dtype, held.dtype) == held.dtype
         if not (logits.is_floating_point() and exact and logits.device == held.device):
             raise InvalidInputError(
@@ -232,6 +307,22 @@ class DepthMeter:
                 f"on {logits.device}. Make the meter with the dtype and device of the logits."
             )
         return slice(begin, end)
+
+
+def _buffer(rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    width = vocabulary if device.type == "cpu" else -(-vocabulary // _ALIGNED) * _ALIGNED
+    with torch.inference_mode(False):
+        return torch.empty(rows, width, dtype=dtype, device=device)[:, :vocabulary]
+
+
+def _say_once(reason: str) -> None:
+    if reason not in _said:
+        _said.add(reason)
+        warnings.warn(
+            f"Depth statistics run as plain tensor operations, which is slower: {reason}.",
+            MeasureWarning,
+            stacklevel=5,
+        )
 
 
 def _check(rows: int, vocabulary: int, dtype: torch.dtype, mode: str) -> None:
@@ -244,5 +335,7 @@ def _check(rows: int, vocabulary: int, dtype: torch.dtype, mode: str) -> None:
         raise InvalidInputError(
             f"dtype must be a real floating-point dtype; found {dtype}. Pass that of the logits."
         )
-    if mode not in ("eager", "compiled"):
-        raise InvalidInputError(f'mode must be "eager" or "compiled"; found {mode!r}.')
+    if mode not in ("auto", "eager", "compiled", "triton"):
+        raise InvalidInputError(
+            f'mode must be "auto", "eager", "compiled" or "triton"; found {mode!r}.'
+        )

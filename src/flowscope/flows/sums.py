@@ -47,6 +47,7 @@ class StateSums(RowNumbers):
     Attributes
     ----------
     value, place : max z and where it is.
+    mean : mean of z, finite where every logit is and their sum.
     state_sq : ‖z − mean z‖².
     runner_up : w₂.
     mass, square, cube : E₁, E₂, E₃.
@@ -55,6 +56,7 @@ class StateSums(RowNumbers):
 
     value: Float64[Tensor, " rows"]
     place: Int64[Tensor, " rows"]
+    mean: Float64[Tensor, " rows"]
     state_sq: Float64[Tensor, " rows"]
     runner_up: Float64[Tensor, " rows"]
     mass: Float64[Tensor, " rows"]

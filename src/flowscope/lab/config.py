@@ -217,7 +217,10 @@ class ReadingConfig(Config):
         le=1,
     )
     batch: int = setting(
-        8, "Prompts in one pass through the model; fewer if their logits exceed 256 MB", ge=1
+        8,
+        "Prompts in one pass through the model; fewer if their logits exceed 256 MB, or on a GPU "
+        "one part in 24 of its memory",
+        ge=1,
     )
     resamples: int = setting(
         200, "Bootstrap resamples of the prompts behind each interval", ge=2, le=MOST_DRAWS

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowscope.evidence import not_measured
-from flowscope.lab.bench import Bench
+from flowscope.lab.bench import Bench, Subject
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.instrument import Instrument, Stage
@@ -65,19 +65,20 @@ def run(
     progress
         Called with (stage, done, total).
     study
-        A study and its settings: its stages follow those of the instrument.
+        A study and its settings: its stages follow those of the instrument, or stand alone where
+        the study makes its own subject.
     only
         Names of claims or stages: only their stages, and those that they build on, are run. All
         are run when it is empty.
     """
     more, settings = study if study is not None else (None, None)
-    names, added = only_names(only), more.stages if more is not None else ()
-    stages = selected((*instrument.stages, *added), names)
+    names = only_names(only)
+    stages = selected(instrument.stages if more is None else more.walk, names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
     with evaluation(objects.values()) as mode:
         clock = StageClock()
         with clock.part("loading", _HOST):
-            config, subject = instrument.resolve(instrument.prepare)(config, objects)
+            config, subject = _prepared(instrument, config, objects, study)
         if mode:
             subject = replace(subject, facts={**subject.facts, "mode": mode})
         bench: Bench[Any, Any] = Bench(
@@ -100,6 +101,19 @@ def run(
             bench.release()
     result: Result = instrument.resolve(instrument.result)(run=run)
     return result
+
+
+def _prepared(
+    instrument: Instrument,
+    config: Config,
+    objects: Mapping[str, Any],
+    study: tuple[Study, Config] | None,
+) -> tuple[Config, Subject]:
+    """Settings and subject: those of the instrument, or the subject that its study makes."""
+    if study is not None and study[0].prepare:
+        return config, study[0].resolve(study[0].prepare)(study[1])
+    prepared: tuple[Config, Subject] = instrument.resolve(instrument.prepare)(config, objects)
+    return prepared
 
 
 def _state(study: Study | None, run: Run) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from flowscope.errors import InvalidInputError
 from flowscope.lab import engine, registry
 from flowscope.lab.claim import Table
 from flowscope.lab.config import Config
@@ -50,6 +51,10 @@ class Study:
         What the study measures beyond its instrument.
     tables
         Tables that only the study writes, the table of claims among them.
+    prepare
+        Reference to ``(settings of the study) -> subject`` for a study that makes its subject
+        itself, e.g. trains its networks: it takes no model, and the stages of its instrument do not
+        run. Empty for a study of the instrument's subject.
     """
 
     name: str
@@ -61,6 +66,7 @@ class Study:
     statements: str
     stages: tuple[Stage, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
+    prepare: str = ""
 
     def resolve(self, reference: str) -> Any:
         """Object of a reference."""
@@ -75,6 +81,11 @@ class Study:
     def instrument(self) -> Instrument:
         """The instrument that the study runs."""
         return registry.instrument_of_study(self)
+
+    @property
+    def walk(self) -> tuple[Stage, ...]:
+        """Stages of a run of the study, in their order."""
+        return self.stages if self.prepare else (*self.instrument.stages, *self.stages)
 
     def resolved(
         self,
@@ -191,9 +202,16 @@ def reproduce(
     Raises
     ------
     InvalidInputError
-        For an unknown study or setting; the message suggests the nearest name.
+        For an unknown study or setting; the message suggests the nearest name. Also for a model
+        that the study cannot take, because it makes its own.
     """
     plan = registry.study(study)
+    if plan.prepare and model is not None:
+        raise InvalidInputError(
+            f"The study {plan.name} makes the networks that it measures and takes no model; got "
+            f"{model!r}. Leave the model out, or read its field with: flowscope "
+            f"{plan.instrument.name} {model}."
+        )
     config = plan.resolved({"model": model, **reading}, overrides, file)
     settings: Config = getattr(config, plan.reading)
     with displayed_progress(progress) as advance:

@@ -26,9 +26,9 @@ softmax runs over both, for image and text queries alike. A mask with a batch ax
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 import pandas as pd
 import torch
@@ -41,9 +41,12 @@ from flowscope.levers.schedule import Schedule, Strengths
 from flowscope.levers.selection import Selection, indices, place, refuse_cached
 from flowscope.levers.streams import ImageKeys
 from flowscope.tap import AttentionCall, Site
+from flowscope.tap.dispatch import is_routed
 from flowscope.tap.kernels import interface_attention
 
 __all__ = ["CouplingChange", "ReplicaCoupling", "couple"]
+
+_Arguments: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,6 +95,7 @@ class ReplicaCoupling(Replacement):
         self._schedule, self._branches, self._watch = schedule, branches, watch
         self._image = ImageKeys(model, self._tap)
         self._sums: dict[Site, _Sums] = {}
+        self._g = 0.0  # at the running call
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -123,41 +127,55 @@ class ReplicaCoupling(Replacement):
         if not self._selection.takes(call):
             return None
         # Without a replacement the model runs its own kernel: g = 0 is bitwise neutral.
-        return self._replaced(call) if self._strength(call) else None
-
-    def _strength(self, call: AttentionCall) -> float:
-        return self._schedule.strength(call, self._tap.anatomy, self._selection)
+        self._g = self._schedule.strength(call, self._tap.anatomy, self._selection)
+        return self._replaced(call) if self._g else None
 
     def _replaced(self, call: AttentionCall) -> Tensor:
         refuse_cached(call, "The other replica's keys must be those of the same tokens")
         self._image.refuse_folded(call)
         _refuse_unpaired(call, self._branches)
         image = self._image.of(call)
-        g, sums = self._strength(call), self._sums.setdefault(call.site, _Sums())
+        g, sums = self._g, self._sums.get(call.site)
+        if sums is None:
+            sums = self._sums[call.site] = _Sums()
         sums.add(g)
         weight, intra = g / (1 + g), call.output()
         kept = _may_be_overwritten(intra, call)
         parts = []
-        for own, other in _pairs(len(call.q), self._branches):
-            mine = intra[own]
+        for part, (q, k, v, mask) in zip(
+            intra.chunk(2 * self._branches), self._exchanged(call, image), strict=True
+        ):
             with torch._C.DisableTorchFunction():  # an outer tap hears the model's own call alone
-                inter = self._inter(call, own, other, image)
+                inter = self._inter(call, q, k, v, mask)
             if self._watch:
-                sums.watch(mine.detach(), inter.detach(), weight)
-            parts.append(mine.lerp_(inter, weight) if kept else torch.lerp(mine, inter, weight))
+                sums.watch(part.detach(), inter.detach(), weight)
+            parts.append(part.lerp_(inter, weight) if kept else torch.lerp(part, inter, weight))
         return intra if kept else torch.cat(parts)
 
-    def _inter(self, call: AttentionCall, own: slice, other: slice, image: slice | None) -> Tensor:
-        """Attention of some rows over the keys of others."""
-        q, k, v = call.q[own], call.k[other], call.v[other]
+    def _exchanged(self, call: AttentionCall, image: slice | None) -> list[_Arguments]:
+        """Queries of each half of each branch, with keys, values and mask of the other half."""
+        halves = 2 * self._branches
+        q, k, v = (x.chunk(halves) for x in (call.q, call.k, call.v))
         mask = call.mask
         follows = mask is not None and mask.ndim == 4 and mask.shape[0] > 1
-        if mask is not None and follows:
-            mine, mask = mask[own], mask[other]
-            if image is not None and mask.shape[-1] > 1:
-                mask = _beside(mine, mask, image, -1)
-        if image is not None:
-            k, v = _beside(call.k[own], k, image, -2), _beside(call.v[own], v, image, -2)
+        masks = mask.chunk(halves) if mask is not None and follows else None
+        found: list[_Arguments] = []
+        for own in range(halves):
+            other = own ^ 1
+            keys, values = k[other], v[other]
+            if image is not None:
+                keys, values = _beside(k[own], keys, image, -2), _beside(v[own], values, image, -2)
+            if masks is not None:
+                mask = masks[other]
+                if image is not None and mask.shape[-1] > 1:
+                    mask = _beside(masks[own], mask, image, -1)
+            found.append((q[own], keys, values, mask))
+        return found
+
+    def _inter(
+        self, call: AttentionCall, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attention of some rows over the keys of others."""
         if self._tap.anatomy.seam == "interface":
             return interface_attention(q, k, v, mask, call.scale, call.softcap, call.dropout)
         return F.scaled_dot_product_attention(
@@ -243,15 +261,6 @@ def _refuse_unpaired(call: AttentionCall, branches: int) -> None:
         )
 
 
-def _pairs(rows: int, branches: int) -> Iterator[tuple[slice, slice]]:
-    """Rows of one replica and of the other, for every half of every branch."""
-    half = rows // (2 * branches)
-    for start in range(0, rows, 2 * half):
-        a, b = slice(start, start + half), slice(start + half, start + 2 * half)
-        yield a, b
-        yield b, a
-
-
 def _beside(own: Tensor, other: Tensor, image: slice, axis: int) -> Tensor:
     """The other's image tokens beside one's own text, in the order of the model."""
     own, other = own.transpose(0, axis), other.transpose(0, axis)
@@ -264,7 +273,7 @@ def _may_be_overwritten(intra: Tensor, call: AttentionCall) -> bool:
 
     A tap or another mode around this one may have given the tensor away, or lent it.
     """
-    if torch._C._len_torch_function_stack():
+    if torch._C._len_torch_function_stack() or is_routed():
         return False
     inputs = (call.q, call.k, call.v)
     if torch.is_grad_enabled() and any(x.requires_grad for x in (intra, *inputs)):
@@ -273,7 +282,8 @@ def _may_be_overwritten(intra: Tensor, call: AttentionCall) -> bool:
         return False
     memory = intra.untyped_storage()
     whole = memory.nbytes() == intra.numel() * intra.element_size()
-    return whole and all(x.untyped_storage().data_ptr() != memory.data_ptr() for x in inputs)
+    start = memory.data_ptr()
+    return whole and all(x.untyped_storage().data_ptr() != start for x in inputs)
 
 
 class _Sums:

@@ -45,7 +45,8 @@ class Schedule:
         if call.forward != self._forward:
             given = self._given
             now = _read(given(call.forward), f"g({call.forward})") if callable(given) else given
-            _refuse_misfit(now, _depths(anatomy, selection))
+            if not isinstance(now, float):
+                _refuse_misfit(now, _depths(anatomy, selection))
             self._forward, self._now = call.forward, now
         if isinstance(self._now, Mapping):
             return self._now.get(call.site.index, 0.0)
@@ -85,9 +86,7 @@ def _depths(anatomy: Anatomy, selection: Selection) -> dict[str, int]:
     return {n: outside if n == "outside" else len(anatomy.chain(n)) for n in names}
 
 
-def _refuse_misfit(g: Strengths, depths: Mapping[str, int]) -> None:
-    if isinstance(g, float):
-        return
+def _refuse_misfit(g: Sequence[float] | Mapping[int, float], depths: Mapping[str, int]) -> None:
     if len(depths) > 1:
         raise InvalidInputError(
             f"g is given for each layer, and there are several chains of layers: {list(depths)}. "

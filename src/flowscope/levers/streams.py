@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from flowscope.errors import UnsupportedModelError
 from flowscope.levers.selection import place
 from flowscope.tap import Anatomy, AttentionCall, Site, Tap
-from flowscope.tap.dispatch import Watcher, thread_watchers
+from flowscope.tap.dispatch import Watcher, thread_watchers, unrouted_calls
 from flowscope.tap.kernels import REQUESTS
 from flowscope.tap.trace import arguments_of, mapped, tensors_in
 
@@ -209,7 +209,8 @@ def _trial(running: _Running, image: Tensor, instead: Tensor, call: AttentionCal
         running, Tensor, lambda t: (instead if t is image else t).detach().clone()
     )
     devices = [image.device.index or 0] if image.is_cuda else []
-    with torch.no_grad(), torch.random.fork_rng(devices=devices), _UpToCall(call.site.call):
+    forked = torch.random.fork_rng(devices=devices)
+    with torch.no_grad(), forked, unrouted_calls(), _UpToCall(call.site.call):
         try:
             module.forward(*args, **kwargs)
         except _Keys as found:

@@ -17,6 +17,7 @@ from flowscope.lab.running.modes import evaluation
 from flowscope.models.batches import listed_inputs, refuse_failing
 from flowscope.models.config import DoctorConfig
 from flowscope.models.examination import Examination, Obstacle
+from flowscope.models.infilling.sight import sight_of, sight_sentence
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Loaded, load
 from flowscope.models.reading.repeats import Spread, answer_spread
@@ -72,11 +73,15 @@ def doctor(
             changes = state.changes()
             spread = answer_spread(loaded.model, lambda: loaded.model(**batch))
             visit = _Visit(loaded.model, batch, blocks)
+            filling = _filling(loaded, batch)
         except (UnsupportedModelError, BrokenWeightsError) as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
     obstacles = [*_bookkeeping(changes), *_noise(spread)]
-    return replace(_examination(loaded, visit, error, obstacles), mode=mode)
+    found = _examination(loaded, visit, error, obstacles)
+    return replace(
+        found, mode=mode, can=(*found.can, *filling[0]), cannot=(*found.cannot, *filling[1])
+    )
 
 
 def examined(config: DoctorConfig) -> Examination:
@@ -130,6 +135,21 @@ class _Visit:
             difference = (total - event.hidden_out.double()).abs().max()
             scale = event.hidden_out.double().abs().max().clamp_min(1e-30)
             self.write_error = max(self.write_error, float(difference / scale))
+
+
+def _filling(loaded: Loaded, batch: dict[str, Any]) -> tuple[tuple[str, ...], tuple[Obstacle, ...]]:
+    """Whether a language model sees both ways, so that it can fill masked positions."""
+    ids, model = batch.get("input_ids"), loaded.model
+    if loaded.kind not in ("causal_lm", "masked_lm") or not isinstance(ids, Tensor):
+        return (), ()
+    tokens = torch.unique(ids)
+    if len(tokens) < 2 or not isinstance(getattr(model(**batch), "logits", None), Tensor):
+        return (), ()
+    sight = sight_of(lambda rows: model(input_ids=rows).logits, tokens)
+    what = "fill masked positions (flowscope decode)"
+    if sight.both_ways:
+        return (f"{what}: {sight_sentence(sight)}",), ()
+    return (), (Obstacle(what=what, because=f"{sight_sentence(sight)}, so that it is causal"),)
 
 
 def _bookkeeping(changes: tuple[str, ...]) -> list[Obstacle]:

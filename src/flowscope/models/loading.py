@@ -4,7 +4,6 @@ Weights are read from safetensors or GGUF only; pickled checkpoints are refused.
 repository runs unless the caller says so.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import nn
 from flowscope.errors import InvalidInputError, LoadError
 from flowscope.lab.cards import card, fact_table, text_card
 from flowscope.models.checkpoints.devices import usable_device
+from flowscope.models.checkpoints.hashes import weight_hash
 from flowscope.models.checkpoints.hub import hub_silence
 from flowscope.models.checkpoints.sources import GgufFile, ModelFolder, located
 from flowscope.models.checkpoints.weights import model_from
@@ -56,7 +56,7 @@ class Loaded:
 
     @cached_property
     def weight_hash(self) -> str | Unavailable:
-        """sha256 of every parameter and buffer, or why there is none."""
+        """Hash of every parameter and buffer (`flowscope.models.checkpoints.hashes`)."""
         return weight_hash(self.model)
 
     def __repr__(self) -> str:
@@ -186,24 +186,6 @@ def kind_of(model: nn.Module) -> Kind:
     if model.can_generate() and getattr(model.config, "is_causal", None) is not False:
         return "causal_lm"
     return "masked_lm" if model.get_output_embeddings() is not None else "text_encoder"
-
-
-def weight_hash(model: nn.Module) -> str | Unavailable:
-    """sha256 over the name, dtype, shape and bytes of every parameter and persistent buffer.
-
-    One tensor is on the CPU at a time. The same weights give the same hash whatever file they came
-    from and wherever they are.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if not isinstance(tensor, torch.Tensor):
-            return Unavailable(f"{name} is no tensor (quantised state)")
-        if tensor.is_meta:
-            return Unavailable("weights are off-loaded or were never loaded (meta device)")
-        digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data if flat.numel() else b"")
-    return digest.hexdigest()
 
 
 def _preprocessor(name: str, place: GgufFile | ModelFolder, options: dict[str, Any]) -> Any:

@@ -12,6 +12,7 @@ from flowscope.pde.energy import EnergyBalance, energy_balance
 from flowscope.pde.information import DecodableInformation, decodable_information
 from flowscope.pde.jacobian import JacobianBound, JacobianBounds, euler_limit, jacobian_bounds
 from flowscope.pde.master import MasterEquation
+from flowscope.pde.refinement import Stepped, refined_path
 from flowscope.pde.spectra import Spectrum, graph_spectrum, token_spectrum
 from flowscope.pde.spread import Collapse, SpreadBalance, collapse, spread_balance
 from flowscope.pde.transformer import AblatedTransformer
@@ -31,6 +32,7 @@ __all__ = [
     "Moments",
     "Spectrum",
     "SpreadBalance",
+    "Stepped",
     "advection_diffusion",
     "attention_parts",
     "collapse",
@@ -41,6 +43,7 @@ __all__ = [
     "jacobian_bounds",
     "path_alignment",
     "persistence",
+    "refined_path",
     "spread_balance",
     "straight_line",
     "token_spectrum",

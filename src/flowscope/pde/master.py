@@ -116,10 +116,19 @@ class MasterEquation(nn.Module):
             states.append(self.step(states[-1], index))
         return torch.stack(states)
 
+    @property
+    def depth(self) -> int:
+        """Number of steps."""
+        return self.steps
+
     def step(self, u: Field, index: int) -> Field:
         """One Euler step."""
         rate = self.attention(u, index) + self.feed_forward(u, index)
-        return u + self.dt * (rate + self.diffusion(u) + self.stabiliser(u))
+        if self._diffusivity:
+            rate = rate + self.diffusion(u)
+        if self._stabiliser != "none":
+            rate = rate + self.stabiliser(u)
+        return u + self.dt * rate
 
     def attention(self, u: Field, index: int) -> Field:
         """A: attention between tokens less half of the leak."""

@@ -86,6 +86,11 @@ class AblatedTransformer(nn.Module):
             states.append(self.step(states[-1], index))
         return torch.stack(states)
 
+    @property
+    def depth(self) -> int:
+        """Number of blocks."""
+        return self.blocks
+
     def step(self, u: Field, index: int) -> Field:
         """One block."""
         for branch in (self.attentions[index], self.perceptrons[index]):

@@ -9,11 +9,17 @@ from flowscope.probes.heads.references import MatchedProbe, PermutedProbe
 from flowscope.probes.heads.response import Setting, altered, attention_output
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.layers.coordinates import LogitCoordinates, LogitReadout
-from flowscope.probes.layers.depth import DepthProbe, Rows, pooled_readout, positions_readout
+from flowscope.probes.layers.depth import DepthProbe, Rows
 from flowscope.probes.layers.differences import DifferenceProbe
 from flowscope.probes.layers.evolution import EvolutionProbe, variational_inequality
 from flowscope.probes.layers.hidden import HiddenProbe
 from flowscope.probes.layers.paths import PathProbe
+from flowscope.probes.layers.readouts import (
+    Readout,
+    pooled_readout,
+    positions_readout,
+    rows_at_once,
+)
 from flowscope.probes.layers.transplants import TransplantProbe, drawn_donors, spaced_rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.probes.tap_loop import (
@@ -46,6 +52,7 @@ __all__ = [
     "PermutedProbe",
     "Piece",
     "PlainBatch",
+    "Readout",
     "Reducer",
     "Rows",
     "Setting",
@@ -59,6 +66,7 @@ __all__ = [
     "model_anatomy",
     "pooled_readout",
     "positions_readout",
+    "rows_at_once",
     "sampled_pairs",
     "spaced_rows",
     "tap_pass",

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -21,8 +20,15 @@ from flowscope.probes.tap_loop import model_anatomy
 from flowscope.records import Unavailable
 from flowscope.replica import row_softmax
 from flowscope.tap import Anatomy, Block, Chain
-from flowscope.tap.dispatch import Watcher, eager_code, thread_watchers
-from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
+from flowscope.tap.dispatch import (
+    ATTENTION,
+    MULTI_HEAD,
+    Watcher,
+    eager_code,
+    thread_watchers,
+    unrouted_calls,
+)
+from flowscope.tap.kernels import REQUESTS, Request, multi_head
 from flowscope.tap.trace import arguments_of, mapped, outputs_in, tensors_in
 
 __all__ = [
@@ -73,7 +79,7 @@ class Visit:
         def swap(tensor: Tensor) -> Tensor:
             return H if tensor is self.H0 else tensor
 
-        with seam or Seam():
+        with unrouted_calls(), seam or Seam():  # no tap around it hears this run
             output = self.module(
                 *mapped(self.args, Tensor, swap), **mapped(self.kwargs, Tensor, swap)
             )
@@ -98,11 +104,10 @@ class Seam(TorchFunctionMode):
     ) -> Any:
         """Let every function through but attention."""
         kwargs = kwargs or {}
-        if func is F.scaled_dot_product_attention:
+        if func is ATTENTION:
             return self._attend(*args, **kwargs)
-        if func is F.multi_head_attention_forward:
-            with routed_attention(self._attend):
-                return func(*args, **kwargs)
+        if func is MULTI_HEAD:
+            return multi_head(self._attend, args, kwargs)
         return func(*args, **kwargs)
 
     def _attend(self, *args: Any, **kwargs: Any) -> Tensor:

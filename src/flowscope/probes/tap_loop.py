@@ -23,7 +23,7 @@ from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
 __all__ = ["InputBatch", "Piece", "PlainBatch", "TapProbe", "model_anatomy", "tap_pass"]
 
-Hears = Literal["attention", "inputs", "blocks"]
+Hears = Literal["attention", "inputs", "blocks", "states"]
 
 
 class InputBatch(Protocol):
@@ -88,7 +88,8 @@ class TapProbe:
     ----------
     hears
         ``"attention"``: attention calls of the chain of blocks. ``"inputs"``: the states behind
-        these calls, too. ``"blocks"``: passes of the main stream through the blocks.
+        these calls, too. ``"blocks"``: passes of the main stream through the blocks, with what each
+        block adds. ``"states"``: the same without the additions, which need a torch function mode.
     purpose
         Finishes "This model has no …" where the model has no chain of blocks.
     prefix
@@ -171,7 +172,7 @@ def tap_pass(
 def model_anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
     """Anatomy of a model, from one forward pass; later taps of the model reuse it."""
     with Tap(model) as tap, torch.no_grad():
-        tap.on_block(lambda event: None)
+        tap.on_block(lambda event: None, writes=False)
         model(**inputs)
         return tap.anatomy
 
@@ -218,8 +219,8 @@ class _Feed:
             if {"attention", "inputs"} & set(probe.hears):
                 tap.on_attention(partial(self._attention, name))
         for name, probe in probes.items():
-            if "blocks" in probe.hears:
-                tap.on_block(partial(self._block, name))
+            if {"blocks", "states"} & set(probe.hears):
+                tap.on_block(partial(self._block, name), writes="blocks" in probe.hears)
 
     def run(
         self, model: nn.Module, batch: InputBatch, probes: dict[str, TapProbe]
@@ -227,6 +228,9 @@ class _Feed:
         """Run one batch for these probes; every other probe hears nothing of it."""
         self._active, self._batch = probes, batch
         model(**batch.inputs)
+        tail = self._tap.anatomy.tail
+        if isinstance(tail, Tail):
+            tail.release()
         if self._batch is not None:
             raise UnsupportedModelError("No block of this model was seen while it ran.")
         self._active = {}
@@ -236,13 +240,16 @@ class _Feed:
         chain, probe = self._start(), self._active.get(name)
         if probe is None or call.site.chain != chain.name:
             return None
-        return probe.attention(call, self.inputs)
+        # What a probe computes is not part of the pass: no function mode need look at it.
+        with torch._C.DisableTorchFunction():
+            return probe.attention(call, self.inputs)
 
     def _block(self, name: str, event: BlockPass) -> None:
         chain, probe = self._start(), self._active.get(name)
         main = event.site.chain == chain.name and event.site.stream == chain.streams[0]
         if probe is not None and main:
-            probe.block(event)
+            with torch._C.DisableTorchFunction():
+                probe.block(event)
 
     def _start(self) -> Chain:
         """Begin the batch at its first event, when the anatomy is known."""

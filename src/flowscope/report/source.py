@@ -131,7 +131,9 @@ class Source:
     @property
     def expected(self) -> dict[str, str]:
         """Tables that a run of this kind should have, and what each is for."""
-        return {**self.page.tables, **(self.page.study_tables if self.study else {})}
+        of_study = self.page.study_tables if self.study else {}
+        alone = any(name in self.tables for name in self.page.alone)
+        return {**({} if alone else self.page.tables), **of_study}
 
     def setting(self, name: str) -> Any:
         """Entry of the resolved configuration, or of the given one; None where there is none."""

@@ -100,6 +100,8 @@ class Page:
         Tables that a run may lack without the page listing them as absent.
     study_tables
         Tables that only a study of a source writes. If one of them is there, all are expected.
+    alone
+        Those of studies that make their own subject: a run with one of them lacks ``tables``.
     columns
         Meaning of the columns of each table, shown where the pointer rests on a column's name.
     arrays
@@ -144,6 +146,7 @@ class Page:
     sections: Callable[[Source], Sequence[Section]]
     extras: Mapping[str, str] = field(default_factory=dict)
     study_tables: Mapping[str, str] = field(default_factory=dict)
+    alone: frozenset[str] = frozenset()
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arrays: tuple[str, ...] = ()
     findings: Callable[[Run], Findings] = _unsaid

@@ -14,7 +14,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["block_rows", "reduced", "row_blocks", "strip_argmax", "strip_copy", "strips"]
+__all__ = [
+    "block_rows",
+    "free_bytes",
+    "reduced",
+    "row_blocks",
+    "strip_argmax",
+    "strip_copy",
+    "strips",
+]
 
 BLOCK = 2**19
 STRIP = 2**15  # at::internal::GRAIN_SIZE
@@ -63,3 +71,11 @@ def strip_copy(x: Float[Tensor, "rows V"]) -> Float[Tensor, "rows V"]:
         for part, other in zip(target, source, strict=True):
             part.copy_(other)
     return y
+
+
+def free_bytes(device: torch.device) -> int:
+    """Count the bytes that a tensor on an accelerator can have; the cache of torch counts."""
+    if device.type != "cuda":
+        return _ACCELERATOR_BLOCK * 4
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -27,6 +27,7 @@ __all__ = ["TransplantedSteps", "transplanted_steps"]
 
 # Numbers of one block: a few buffers of this many float64 are alive at a time.
 _BLOCK = 2**17
+_ACCELERATOR_BLOCK = 2**25
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +85,7 @@ def transplanted_steps(
     _check(x, y, chosen)
     order = _ranking(x)
     ranked, moved = x.gather(-1, order), y.gather(-1, order)
-    rows = max(1, _BLOCK // x.shape[-1])
+    rows = max(1, (_BLOCK if x.is_cpu else _ACCELERATOR_BLOCK) // x.shape[-1])
     parts = []
 
     def steps(numbers: slice | Tensor) -> Float64[Tensor, "rows V"]:

@@ -3,7 +3,7 @@
 from flowscope.tap.anatomy import Anatomy, AttentionSite, Block, Chain
 from flowscope.tap.events import AttentionCall, BlockPass, Site, Write, WriteKind
 from flowscope.tap.probing import probe
-from flowscope.tap.tail import LinearOutput, Tail
+from flowscope.tap.tail import LinearOutput, Operands, Tail
 from flowscope.tap.tap import Tap
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "BlockPass",
     "Chain",
     "LinearOutput",
+    "Operands",
     "Site",
     "Tail",
     "Tap",

@@ -7,13 +7,17 @@ pieces are found is in `flowscope.tap.discovery`; this module only says what was
 """
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 from flowscope.errors import TapError
 from flowscope.records import Unavailable
 from flowscope.tap.events import Site, WriteKind
 from flowscope.tap.tail import Tail
 
-__all__ = ["Anatomy", "AttentionSite", "Block", "Chain"]
+__all__ = ["Anatomy", "AttentionSite", "Block", "Chain", "Listening"]
+
+Listening = Literal["name", "mode", "interface"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +43,10 @@ class Block:
         For each stream that passes through: the position of its tensor in the block's output.
     writes
         For each stream: the kinds of its additions in order, or why they cannot be followed.
+    overwritten
+        Streams whose input tensor the block writes into.
+    sites
+        For each stream: the site of its pass.
     """
 
     index: int
@@ -46,6 +54,8 @@ class Block:
     attentions: tuple[AttentionSite, ...]
     places: dict[str, int]
     writes: dict[str, tuple[WriteKind, ...] | Unavailable]
+    overwritten: frozenset[str]
+    sites: dict[str, Site]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +87,11 @@ class Anatomy:
     seam
         ``"sdpa"`` when torch's own attention is read in place, ``"interface"`` when the backend of
         a transformers model must be switched (equal within the tolerance of the dtype).
+    order
+        Every attention site in call order.
+    listening
+        How attention is heard: ``"name"`` when every call looks torch's function up by its name,
+        ``"mode"`` when a torch function mode is needed, ``"interface"`` with the seam of that name.
     """
 
     chains: tuple[Chain, ...]
@@ -84,12 +99,23 @@ class Anatomy:
     outside: tuple[AttentionSite, ...]
     tail: Tail | Unavailable
     seam: str
+    order: tuple[AttentionSite, ...]
+    listening: Listening
 
     @property
     def attentions(self) -> tuple[AttentionSite, ...]:
         """Every attention site: those of the chains, then those outside."""
         inside = (a for chain in self.chains for block in chain.blocks for a in block.attentions)
         return (*inside, *self.outside)
+
+    @cached_property
+    def visits(self) -> dict[str, list[tuple[Chain, Block]]]:
+        """Blocks by the module that is called, in call order."""
+        found: dict[str, list[tuple[Chain, Block]]] = {}
+        for chain in self.chains:
+            for block in chain.blocks:
+                found.setdefault(block.path, []).append((chain, block))
+        return found
 
     def chain(self, name: str) -> Chain:
         """The chain of that name."""

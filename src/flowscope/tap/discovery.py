@@ -16,12 +16,12 @@ The rules, in the order they are applied, with the reason for each:
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-import torch.nn.functional as F
 from torch import nn
 
 from flowscope.errors import TapError, UnsupportedModelError
 from flowscope.records import Unavailable
 from flowscope.tap.anatomy import Anatomy, AttentionSite, Block, Chain
+from flowscope.tap.dispatch import MULTI_HEAD
 from flowscope.tap.events import Site
 from flowscope.tap.residual import Followed
 from flowscope.tap.tail import Tail, tail_of
@@ -58,10 +58,22 @@ def anatomy_of(trace: Trace, *, blocks: Sequence[str] = (), seam: str = "sdpa") 
     inside = {id(a) for run in runs for call in run for a in _within(trace, call)}
     rest = [a for a in trace.attentions if id(a) not in inside]
     outside = tuple(_outside(i, a) for i, a in enumerate(rest))
+    sites = {id(a): site for a, site in zip(rest, outside, strict=True)}
+    for run, chain in zip(runs, chains, strict=True):
+        for call, block in zip(run, chain.blocks, strict=True):
+            sites.update(zip(map(id, _within(trace, call)), block.attentions, strict=True))
     tail: Tail | Unavailable = Unavailable("there is no depth to be the tail of")
     if isinstance(depth, Chain):
         tail = _tail(trace, runs[chains.index(depth)][-1], depth)
-    return Anatomy(chains=chains, depth=depth, outside=outside, tail=tail, seam=seam)
+    return Anatomy(
+        chains=chains,
+        depth=depth,
+        outside=outside,
+        tail=tail,
+        seam=seam,
+        order=tuple(sites[id(a)] for a in trace.attentions),
+        listening="interface" if seam == "interface" else "mode",
+    )
 
 
 def _chains(call: ModuleCall) -> list[Calls]:
@@ -227,6 +239,8 @@ def _block(
         attentions=tuple(sites),
         places=places,
         writes={s: followed.writes(s, call.outputs[p].value) for s, p in places.items()},
+        overwritten=call.overwritten.intersection(places),
+        sites={s: Site(chain=chain, index=index, path=call.path, call=0, stream=s) for s in places},
     )
 
 
@@ -271,7 +285,7 @@ def _blindness(trace: Trace) -> str:
     """Why no attention was seen, from what was."""
     name = type(trace.root.module).__name__
     softmax = [i for i, op in enumerate(trace.ops) if op.func.__name__ == "softmax"]
-    if any(op.func is F.multi_head_attention_forward for op in trace.ops):
+    if any(op.func is MULTI_HEAD for op in trace.ops):
         return (
             f"{name} calls nn.MultiheadAttention with need_weights=True, which never reaches "
             "scaled_dot_product_attention. Call it with need_weights=False to have it read."

@@ -8,8 +8,10 @@ thread can see is only a fork in the road, which leads a thread without a tap wh
   be seen by other threads (``nn.TransformerEncoderLayer`` gives up its fused kernel where it finds
   one) and would be copied with the model.
 * **Compiled code** runs eagerly in threads whose pass is listened to (`eager_code`).
-* **Attention inside** ``F.multi_head_attention_forward`` is looked up under a name of the module
-  ``torch.nn.functional`` (`routed_calls`).
+* **Attention** is looked up under its name in the module ``torch.nn.functional``. While any thread
+  routes it, that module answers by the thread that asks (`routed_calls`). A function put under the
+  name would be seen by other threads: code that they have compiled is guarded by what the name
+  leads to, and would be compiled again.
 
 Forks are counted and taken away with their last user, in whatever order taps are closed. The lock
 guards the counting only; no code of a model or a listener runs under it.
@@ -19,23 +21,34 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 __all__ = [
+    "ATTENTION",
+    "MULTI_HEAD",
     "Junction",
     "Watcher",
     "Watchers",
     "eager_code",
     "foreign_calls",
+    "is_routed",
     "is_switched",
     "routed_calls",
     "switched",
     "thread_watchers",
+    "unrouted_calls",
 ]
+
+ATTENTION: Final = F.scaled_dot_product_attention
+"""Torch's own function: the name leads elsewhere while attention is routed."""
+
+MULTI_HEAD: Final = F.multi_head_attention_forward
+"""Torch's own function, by which torch function modes know it."""
 
 Call = Callable[..., Any]
 Watcher = Callable[[Call, tuple[Any, ...], dict[str, Any]], Any]
@@ -195,52 +208,102 @@ def eager_code() -> Iterator[None]:
                 frames._stance = frames._stance.beneath
 
 
-class _Route:
-    """Stands for ``F.scaled_dot_product_attention`` while any thread routes it."""
+class _Functional(ModuleType):
+    """What ``torch.nn.functional`` is while any thread routes attention.
+
+    Two of its names depend on the thread that reads them; every other thread reads the functions
+    themselves, as compiled code does that is guarded by their identity. Inside the module a name is
+    looked up without its class, so that a routed thread is given
+    ``multi_head_attention_forward`` with that one name bound anew.
+    """
+
+    @property
+    def scaled_dot_product_attention(self) -> Any:
+        """Torch's own function, or what the reading thread has in its place."""
+        own = vars(self)["scaled_dot_product_attention"]
+        return own if _THREAD.route is None else _attend
+
+    @scaled_dot_product_attention.setter
+    def scaled_dot_product_attention(self, function: Any) -> None:
+        vars(self)["scaled_dot_product_attention"] = function
+
+    @property
+    def multi_head_attention_forward(self) -> Any:
+        """Torch's own function, or one that attends as the reading thread wants."""
+        own = vars(self)["multi_head_attention_forward"]
+        return own if _THREAD.route is None else _rebound(own)
+
+    @multi_head_attention_forward.setter
+    def multi_head_attention_forward(self, function: Any) -> None:
+        vars(self)["multi_head_attention_forward"] = function
+
+
+class _Routes:
+    """How many routings there are, in all threads."""
 
     users = 0
-    here: "_Route | None" = None
 
-    def __init__(self, beneath: Call) -> None:
-        self._beneath = beneath
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Attend as the running thread wants, else as before."""
-        route = _THREAD.route
-        if route is None:
-            return self._beneath(*args, **kwargs)
-        attend, _THREAD.route = route
-        try:
-            return attend(*args, **kwargs)
-        finally:
-            _THREAD.route = route
+def _attend(*args: Any, **kwargs: Any) -> Any:
+    """Attend as the running thread wants, else as torch does."""
+    route = _THREAD.route
+    if route is None:
+        return ATTENTION(*args, **kwargs)
+    if torch._C._is_torch_function_all_disabled():  # nothing inside is to be heard
+        with unrouted_calls():
+            return F.scaled_dot_product_attention(*args, **kwargs)
+    attend, _THREAD.route = route
+    try:
+        return attend(*args, **kwargs)
+    finally:
+        _THREAD.route = route
 
-    def leave(self) -> None:
-        """Give the name back, unless someone else has taken it since."""
-        if F.scaled_dot_product_attention is self:
-            F.scaled_dot_product_attention = self._beneath
+
+def _rebound(function: Any) -> Any:
+    """The same function with another name for attention; what is none of torch's is left alone."""
+    if getattr(function, "__globals__", None) is not vars(F):
+        return function
+    names = {**vars(F), "scaled_dot_product_attention": _attend}
+    rebound = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
+    rebound.__kwdefaults__ = function.__kwdefaults__
+    return rebound
 
 
 @contextmanager
 def routed_calls(attend: Call) -> Iterator[None]:
     """Send this thread's ``F.scaled_dot_product_attention`` calls to ``attend`` for a while.
 
-    A call that ``attend`` makes itself goes to the routing around this one, else to torch.
+    A call that ``attend`` makes itself goes to the routing around this one, else to torch. Calls
+    under ``torch._C.DisableTorchFunction`` are not sent, as no torch function mode hears them.
     """
     with _LOCK:
-        if _Route.here is None:
-            _Route.here = F.scaled_dot_product_attention = _Route(F.scaled_dot_product_attention)
-        _Route.users += 1
+        if type(F) is ModuleType:
+            F.__class__ = _Functional
+        _Routes.users += 1
     outer, _THREAD.route = _THREAD.route, (attend, _THREAD.route)
     try:
         yield
     finally:
         _THREAD.route = outer
         with _LOCK:
-            _Route.users -= 1
-            if _Route.users == 0 and _Route.here is not None:
-                _Route.here.leave()
-                _Route.here = None
+            _Routes.users -= 1
+            if _Routes.users == 0 and type(F) is _Functional:
+                F.__class__ = ModuleType  # type: ignore[assignment]
+
+
+@contextmanager
+def unrouted_calls() -> Iterator[None]:
+    """Let no routing of this thread see its attention calls for a while."""
+    outer, _THREAD.route = _THREAD.route, None
+    try:
+        yield
+    finally:
+        _THREAD.route = outer
+
+
+def is_routed() -> bool:
+    """Whether attention calls of the running thread are sent elsewhere."""
+    return _THREAD.route is not None
 
 
 @contextmanager

@@ -20,16 +20,19 @@ event, or its activations stay alive.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-__all__ = ["AttentionCall", "BlockPass", "Rows", "Site", "Write", "WriteKind"]
+from flowscope.errors import TapError
+
+__all__ = ["AttentionCall", "BlockPass", "Rows", "Site", "Write", "WriteKind", "event"]
 
 WriteKind = Literal["attention", "cross_attention", "feed_forward", "mixed", "external"]
 Rows = slice | Tensor
+_Event = TypeVar("_Event")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,18 +177,44 @@ class BlockPass:
         Where; ``site.stream`` names the stream (SD3 and Flux blocks carry two).
     hidden_in, hidden_out
         The stream before and after the block.
-    writes
-        The additions in order. Empty when the block does not simply add (post-norm models): what
-        needs writes must then abstain, and the anatomy says why.
     forward
         Number of the model's forward pass since the tap was entered, from 0.
     """
 
     site: Site
     hidden_in: Float[Tensor, "*batch L d"]
-    writes: tuple[Write, ...]
     hidden_out: Float[Tensor, "*batch L d"]
     forward: int
+    _writes: tuple[Write, ...] | None = field(repr=False)
+
+    @property
+    def writes(self) -> tuple[Write, ...]:
+        """The additions in order.
+
+        Empty when the block does not simply add (post-norm models): what needs writes must then
+        abstain, and the anatomy says why.
+
+        Raises
+        ------
+        TapError
+            When no listener asked for writes: they are followed on request.
+        """
+        if self._writes is None:
+            raise TapError(
+                f"Additions of block {self.site.path} were not followed, because the listener was "
+                "added with writes=False. Add it with tap.on_block(listener)."
+            )
+        return self._writes
+
+
+def event(kind: type[_Event], **values: Any) -> _Event:
+    """An event of all its values.
+
+    The initialiser of a frozen class writes them one by one, which takes six times as long.
+    """
+    made = object.__new__(kind)
+    made.__dict__.update(values)
+    return made
 
 
 def _widened(x: Tensor) -> Tensor:

@@ -1,10 +1,17 @@
-"""One forward pass under observation: torch functions in, events out."""
+"""One forward pass under observation: attention calls and additions in, events out.
+
+Attention is heard by its name where the probing pass found that every call looks it up, and by a
+torch function mode elsewhere. A mode sees every torch function of a pass, two thousand in a DiT,
+and costs its host more than the rest of listening: it is there only for models that need it, and
+for listeners that ask which additions a block made. Sites follow from the order of the calls, which
+is counted: a pass that made other calls than the probing pass ends in an error.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch.nn.functional as F
 import torch.utils.checkpoint
@@ -12,135 +19,65 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import TapError
-from flowscope.records import Unavailable
-from flowscope.tap.anatomy import Anatomy, AttentionSite, Block, Chain
-from flowscope.tap.events import AttentionCall, BlockPass, Site, Write
-from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
-from flowscope.tap.residual import ADDITIONS, RESHAPES
-from flowscope.tap.trace import arguments_of, outputs_in, tensors_in
+from flowscope.tap.anatomy import Anatomy, AttentionSite, Listening
+from flowscope.tap.dispatch import ATTENTION, MULTI_HEAD, routed_calls
+from flowscope.tap.events import AttentionCall, BlockPass, event
+from flowscope.tap.kernels import REQUESTS, Request, multi_head
+from flowscope.tap.residual import ADDITIONS, RESHAPES, OpenBlock
+from flowscope.tap.trace import argument
 
-__all__ = ["AttentionListener", "BlockListener", "ForwardPass", "Listeners"]
+__all__ = ["AttentionListener", "BlockListener", "ChangedPassError", "ForwardPass", "Listeners"]
+
+
+class ChangedPassError(TapError):
+    """A pass made other calls than the probing pass."""
+
 
 AttentionListener = Callable[[AttentionCall], Tensor | None]
 BlockListener = Callable[[BlockPass], None]
-_IN_PLACE = frozenset({Tensor.add_, Tensor.__iadd__})
+_FOLLOWED: frozenset[Any] = ADDITIONS | RESHAPES
+_CHANGED = (
+    "The model's depth depends on its input or on chance, or the model was changed since: use "
+    "evaluation mode, tap passes of one kind at a time, and run again (it is probed anew)."
+)
+_SILENCE = (
+    "The probing pass saw attention, this pass none: the model took a path that hides it (another "
+    "thread, a captured CUDA graph). Nothing was measured."
+)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False)
 class Listeners:
-    """Who is told; shared with the tap, so a listener added later is heard too."""
+    """Who is told; shared with the tap, so a listener added later is heard too.
+
+    Attributes
+    ----------
+    attention, block
+        In the order they were added.
+    writes
+        Whether a block listener asks for the additions of its blocks.
+    closed
+        Whether the tap was closed, also in the middle of a pass.
+    """
 
     attention: list[AttentionListener] = field(default_factory=list)
     block: list[BlockListener] = field(default_factory=list)
+    writes: bool = False
+    closed: bool = False
 
-    def __bool__(self) -> bool:
-        return bool(self.attention or self.block)
-
-
-@dataclass(eq=False)
-class _OpenBlock:
-    """A block that is running: its streams so far, each with the additions made to it."""
-
-    chain: Chain
-    block: Block
-    hidden_in: dict[str, Tensor]
-    carried: dict[int, tuple[Tensor, str, tuple[Tensor, ...]]] = field(default_factory=dict)
-    attentions: int = 0
-
-    def __post_init__(self) -> None:
-        for stream, tensor in self.hidden_in.items():
-            if not isinstance(self.block.writes.get(stream), Unavailable):
-                self.carried[id(tensor)] = (tensor, stream, ())
-
-    def add(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Run an addition; when one side is a stream, the other is a write to it."""
-        first, second = args[0], args[1] if len(args) > 1 else kwargs.get("other")
-        on_first, on_second = id(first) in self.carried, id(second) in self.carried
-        alpha = kwargs.get("alpha", 1)
-        if on_first == on_second or (on_second and alpha != 1):
-            result: Tensor = func(*args, **kwargs)
-            return result
-        carrier, write = (first, second) if on_first else (second, first)
-        _, stream, writes = self.carried[id(carrier)]
-        if func in _IN_PLACE and carrier is self.hidden_in[stream]:
-            self.hidden_in[stream] = carrier.clone()
-        result = func(*args, **kwargs)
-        if isinstance(write, Tensor):
-            scaled = write if alpha == 1 else alpha * write
-            self.carried[id(result)] = (result, stream, (*writes, scaled))
-        return result
-
-    def reshape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """Run a reshape; a stream stays a stream."""
-        result: Tensor = func(*args, **kwargs)
-        known = self.carried.get(id(args[0])) if args else None
-        if known is not None:
-            self.carried[id(result)] = (result, *known[1:])
-        return result
-
-    def passes(self, output: Any, forward: int) -> list[BlockPass]:
-        """The events of a block that has returned ``output``."""
-        outputs, found = outputs_in(output), []
-        for stream, place in self.block.places.items():
-            hidden_out = outputs[place]
-            site = Site(
-                chain=self.chain.name,
-                index=self.block.index,
-                path=self.block.path,
-                call=0,
-                stream=stream,
-            )
-            found.append(
-                BlockPass(
-                    site=site,
-                    hidden_in=self.hidden_in[stream],
-                    writes=self._writes(stream, hidden_out),
-                    hidden_out=hidden_out,
-                    forward=forward,
-                )
-            )
-        return found
-
-    def _writes(self, stream: str, hidden_out: Tensor) -> tuple[Write, ...]:
-        kinds = self.block.writes[stream]
-        if isinstance(kinds, Unavailable):
-            return ()
-        _, _, tensors = self.carried.get(id(hidden_out), (None, None, ()))
-        if len(tensors) != len(kinds):
-            raise TapError(
-                f"Block {self.block.path} added {len(tensors)} times to its stream {stream!r} "
-                f"where the probing pass saw {len(kinds)} additions. Its path depends on its "
-                "input; tap a pass of one kind at a time."
-            )
-        whole = [t.reshape(hidden_out.shape) if _folded(t, hidden_out) else t for t in tensors]
-        return tuple(Write(kind, tensor) for kind, tensor in zip(kinds, whole, strict=True))
+    def close(self) -> None:
+        """Tell nobody from now on."""
+        self.attention.clear()
+        self.block.clear()
+        self.closed = True
 
 
-def _folded(write: Tensor, hidden: Tensor) -> bool:
-    """Whether a write was made to a reshaped stream (OPT folds rows and positions)."""
-    return write.shape != hidden.shape and write.numel() == hidden.numel()
+class _Functions(TorchFunctionMode):
+    """Gives a pass the torch functions that it asks for; all others go straight through."""
 
-
-_HEARD = frozenset([*REQUESTS, *ADDITIONS, *RESHAPES, F.multi_head_attention_forward])
-
-
-class ForwardPass(TorchFunctionMode):
-    """Listens to one forward pass of one model; active only while it is entered."""
-
-    def __init__(self, anatomy: Anatomy, listeners: Listeners, number: int, grad: bool) -> None:
+    def __init__(self, observed: "ForwardPass", heard: frozenset[Any]) -> None:
         super().__init__()
-        self._anatomy, self._listeners = anatomy, listeners
-        self._number, self._grad = number, grad
-        self._open: list[_OpenBlock] = []
-        self._visits: dict[str, int] = {}
-        self._outside = 0
-        self._paused = False
-        self.nested = 0  # calls of the model inside its own pass
-        self.attentions = 0
-        self._blocks: dict[str, list[tuple[Chain, Block]]] = {}
-        for chain in anatomy.chains:
-            for block in chain.blocks:
-                self._blocks.setdefault(block.path, []).append((chain, block))
+        self._observed, self._heard = observed, heard
 
     def __torch_function__(
         self,
@@ -149,47 +86,99 @@ class ForwardPass(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Let every function through but attention and additions to a stream."""
-        if self._paused or func not in _HEARD:  # nearly every call: two thousand in a pass of a DiT
+        """Let every function through but those that are asked for."""
+        if func not in self._heard or self._observed.silent:
             return func(*args, **kwargs) if kwargs else func(*args)
-        kwargs = kwargs or {}
-        if self._open and self._open[-1].carried:
-            if func in ADDITIONS:
-                return self._open[-1].add(func, args, kwargs)
-            if func in RESHAPES:
-                return self._open[-1].reshape(func, args, kwargs)
-        if self._listeners.attention:
-            if func in REQUESTS:
-                return self._attend(REQUESTS[func](*args, **kwargs))
-            if func is F.multi_head_attention_forward:
-                return self._multi_head(func, args, kwargs)
-        return func(*args, **kwargs)
+        return self._observed.function(func, args, kwargs or {})
+
+
+class ForwardPass:
+    """Listens to one forward pass of one model; active only while it is entered.
+
+    Parameters
+    ----------
+    anatomy, listeners
+        What the probing pass found, and who is told.
+    number
+        Of the pass, since the tap was entered.
+    listening
+        How attention is heard in this pass.
+    """
+
+    def __init__(
+        self, anatomy: Anatomy, listeners: Listeners, number: int, listening: Listening
+    ) -> None:
+        self._anatomy, self._listeners = anatomy, listeners
+        self._number, self._by_name = number, listening == "name"
+        self._grad = torch.is_grad_enabled()
+        self._counts = self._by_name or bool(listeners.attention)
+        self._watches = bool(listeners.block)
+        self._follows = self._watches and listeners.writes
+        self._open: list[OpenBlock] = []
+        self._visits: dict[str, int] = {}
+        self._undo = ExitStack()
+        self.silent = False  # what runs is not part of the pass: the tap's own, or a listener's
+        self.nested = 0  # calls of the model inside its own pass
+        self.attentions = 0
+        self._blocks = anatomy.visits if self._watches else {}
 
     @property
-    def silent(self) -> bool:
-        """Whether what runs is not part of the pass: the tap's own, or a listener's."""
-        return self._paused
+    def unheard(self) -> bool:
+        """Whether nothing of the pass was heard so far."""
+        return not (self.attentions or self._visits or self._listeners.closed)
+
+    def __enter__(self) -> Self:
+        heard: frozenset[Any] = _FOLLOWED if self._follows else frozenset()
+        if self._by_name:
+            self._undo.enter_context(routed_calls(self.attend))
+            heard = heard | {MULTI_HEAD} if heard else heard  # a mode is given torch's own
+        elif self._counts:
+            heard = heard.union(REQUESTS, [MULTI_HEAD])
+        if heard:
+            self._undo.enter_context(_Functions(self, heard))
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._undo.close()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Do not listen for a while."""
-        before, self._paused = self._paused, True
+        before, self.silent = self.silent, True
         try:
             yield
         finally:
-            self._paused = before
+            self.silent = before
 
-    def _multi_head(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        request = REQUESTS[ATTENTION]
-        with routed_attention(lambda *a, **k: self._attend(request(*a, **k))):
+    def function(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a torch function that a mode was given for this pass."""
+        if func is MULTI_HEAD:
+            if self._by_name:
+                return F.multi_head_attention_forward(*args, **kwargs)
+            return multi_head(self.attend, args, kwargs)
+        if func in REQUESTS:
+            return self._told(REQUESTS[func](*args, **kwargs))
+        block = self._open[-1] if self._open else None
+        if block is None or not block.carried:
             return func(*args, **kwargs)
+        return (block.add if func in ADDITIONS else block.reshape)(func, args, kwargs)
+
+    def attend(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Stand for ``F.scaled_dot_product_attention`` where it is looked up by its name."""
+        if self.silent:
+            outer: Tensor = F.scaled_dot_product_attention(*args, **kwargs)
+            return outer
+        return self._told(REQUESTS[ATTENTION](*args, **kwargs))
 
     def through_block(
         self, module: nn.Module, path: str, proceed: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         """Run a block of a chain and give its passes to the listeners, unless it fails."""
-        with self.paused():
+        self.silent = True
+        try:
             block = self._opened(module, path, args, kwargs)
+        finally:
+            self.silent = False
         self._open.append(block)
         try:
             output = proceed(*args, **kwargs)
@@ -197,46 +186,31 @@ class ForwardPass(TorchFunctionMode):
             self._open.pop()
         if self._listeners.block and block.hidden_in:
             with self.paused():
-                for event in block.passes(output, self._number):
+                for passed in block.passes(output, self._number):
                     for listener in self._listeners.block:
-                        listener(event)
+                        listener(passed)
         return output
 
-    def _opened(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> _OpenBlock:
+    def _opened(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> OpenBlock:
         visit = self._visits.get(path, 0)
         self._visits[path] = visit + 1
         if visit >= len(self._blocks[path]):
-            raise TapError(
+            raise ChangedPassError(
                 f"Block {path} was called {visit + 1} times in one pass where the probing pass saw "
-                f"{len(self._blocks[path])}. The model's depth depends on its input; tap passes of "
-                "one depth at a time."
+                f"{len(self._blocks[path])}. {_CHANGED}"
             )
         chain, block = self._blocks[path][visit]
-        hidden: dict[str, Tensor] = {}
-        if self._listeners.block:
-            tensors = dict(tensors_in(arguments_of(module, args, kwargs)))
-            hidden = {stream: tensors[stream] for stream in block.places}
-        return _OpenBlock(chain, block, hidden)
+        hidden = {stream: argument(module, stream, args, kwargs) for stream in block.places}
+        return OpenBlock(chain, block, hidden, self._follows)
 
-    def _expected(self) -> AttentionSite:
-        if self._open:
-            running = self._open[-1]
-            number, known = running.attentions, running.block.attentions
-            running.attentions += 1
-            where = (running.chain.name, running.block.index, running.block.path)
-        else:
-            number, known = self._outside, self._anatomy.outside
-            self._outside += 1
-            where = ("outside", number, "")
-        if number < len(known):
-            return known[number]
-        site = Site(chain=where[0], index=where[1], path=where[2], call=number, stream="")
-        return AttentionSite(site=site, cross=False, groups=1)
-
-    def _attend(self, request: Request) -> Tensor:
-        self.attentions += 1
-        place = self._expected()
-        call = AttentionCall(
+    def _told(self, request: Request) -> Tensor:
+        number, self.attentions = self.attentions, self.attentions + 1
+        listeners = self._listeners.attention
+        if not listeners:
+            return request.kernel()
+        place = self._site(number)
+        call = event(
+            AttentionCall,
             site=place.site,
             q=request.q,
             k=request.k,
@@ -250,12 +224,56 @@ class ForwardPass(TorchFunctionMode):
             cross=place.cross,
             forward=self._number,
             _kernel=request.kernel,
+            _done=[],
         )
-        answers = [a for a in [tell(call) for tell in self._listeners.attention] if a is not None]
+        answers = []
+        for tell in listeners:
+            answer = tell(call)
+            if answer is not None:
+                answers.append(answer)
         if not answers:
             return call.output()
-        self._check(answers, call)
+        own = call._done and answers[0] is call._done[0]  # written into: nothing to check
+        if not own or len(answers) > 1 or self._grad:
+            self._check(answers, call)
         return answers[0]
+
+    def _site(self, number: int) -> AttentionSite:
+        """Where the attention call of this number is made."""
+        order = self._anatomy.order
+        if number >= len(order):
+            raise ChangedPassError(
+                f"This pass makes more attention calls than the {len(order)} that the probing pass "
+                f"saw. {_CHANGED}"
+            )
+        place = order[number]
+        if self._open and not self.nested:
+            chain, block = self._open[-1].chain, self._open[-1].block
+            if (place.site.chain, place.site.index) != (chain.name, block.index):
+                raise ChangedPassError(
+                    f"Attention call {number} of this pass was made by {block.path}, and in the "
+                    f"probing pass by {place.site.path}. {_CHANGED}"
+                )
+        return place
+
+    def refuse_missing(self) -> None:
+        """Raise when the pass is over and made fewer calls than the probing pass."""
+        if self._listeners.closed:
+            return
+        expected = len(self._anatomy.order)
+        if self._counts and self._listeners.attention and self.attentions != expected:
+            raise ChangedPassError(
+                f"This pass made {self.attentions} attention calls where the probing pass saw "
+                f"{expected}, so that calls cannot be told apart. {_CHANGED}"
+                if self.attentions
+                else _SILENCE
+            )
+        for path, known in self._blocks.items():
+            if self._visits.get(path, 0) < len(known):
+                raise ChangedPassError(
+                    f"Block {path} was called {self._visits.get(path, 0)} times in this pass where "
+                    f"the probing pass saw {len(known)}. {_CHANGED}"
+                )
 
     def _check(self, answers: Sequence[Any], call: AttentionCall) -> None:
         where = f"at {call.site.path or call.site.chain} (index {call.site.index})"

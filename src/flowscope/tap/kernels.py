@@ -7,14 +7,16 @@ Two seams lead to one `Request`:
    transformers refuses to run on the first (soft-capped logits) or that were loaded on another
    backend. It answers to torch function modes, so one mode sees both.
 
-``F.multi_head_attention_forward`` swallows torch function modes; `routed_attention` lets the call
-inside it be seen. Both are switched for the thread that asks; other threads run as before.
+The first is heard by its name where a model looks the name up at each call, and by a torch function
+mode elsewhere. ``F.multi_head_attention_forward`` swallows torch function modes; `multi_head` lets
+the call inside it be heard. Everything is switched for the thread that asks; other threads run as
+before.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
@@ -23,7 +25,7 @@ from torch import Tensor, nn
 from torch.overrides import handle_torch_function, has_torch_function
 
 from flowscope.errors import UnsupportedModelError
-from flowscope.tap.dispatch import is_switched, routed_calls, switched
+from flowscope.tap.dispatch import ATTENTION, is_switched, routed_calls, switched
 
 __all__ = [
     "INTERFACE",
@@ -31,7 +33,7 @@ __all__ = [
     "Request",
     "attention_configs",
     "interface_attention",
-    "routed_attention",
+    "multi_head",
     "switched_backend",
 ]
 
@@ -39,7 +41,7 @@ INTERFACE: Final = "flowscope"
 _BACKEND: Final = "_attn_implementation"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Request:
     """One attention call, whichever function it came through."""
 
@@ -53,6 +55,13 @@ class Request:
     dropout: float
     kernel: Callable[[], Tensor]
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """Everything that decides the call but the numbers in its tensors."""
+        tensors = [(x.shape, x.dtype) for x in (self.q, self.k, self.v)]
+        mask = None if self.mask is None else (self.mask.shape, self.mask.dtype)
+        return (*tensors, mask, self.causal, self.scale, self.softcap, self.dropout)
+
 
 def _from_sdpa(
     query: Tensor,
@@ -64,21 +73,31 @@ def _from_sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Request:
-    def kernel() -> Tensor:
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-
     return Request(
-        q=query,
-        k=key,
-        v=value,
-        mask=attn_mask,
-        causal=is_causal,
-        scale=query.shape[-1] ** -0.5 if scale is None else scale,
-        softcap=None,
-        dropout=dropout_p,
-        kernel=kernel,
+        query,
+        key,
+        value,
+        attn_mask,
+        is_causal,
+        query.shape[-1] ** -0.5 if scale is None else scale,
+        None,
+        dropout_p,
+        partial(_sdpa, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa),
+    )
+
+
+def _sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        query, key, value, mask, dropout, causal, scale=scale, enable_gqa=grouped
     )
 
 
@@ -122,30 +141,20 @@ def _from_interface(
     softcap: float | None,
     dropout: float,
 ) -> Request:
-    return Request(
-        q=query,
-        k=key,
-        v=value,
-        mask=mask,
-        causal=False,
-        scale=scale,
-        softcap=softcap,
-        dropout=dropout,
-        kernel=lambda: interface_attention(query, key, value, mask, scale, softcap, dropout),
-    )
+    kernel = partial(interface_attention, query, key, value, mask, scale, softcap, dropout)
+    return Request(query, key, value, mask, False, scale, softcap, dropout, kernel)
 
-
-ATTENTION: Final = F.scaled_dot_product_attention
-"""Torch's own function: the name leads elsewhere while attention is routed."""
 
 REQUESTS: Final[dict[Callable[..., Any], Callable[..., Request]]] = {
-    F.scaled_dot_product_attention: _from_sdpa,
+    ATTENTION: _from_sdpa,
     interface_attention: _from_interface,
 }
 
 
-routed_attention = routed_calls
-"""Needed only inside ``F.multi_head_attention_forward``, which looks the name up in its module."""
+def multi_head(attend: Callable[..., Tensor], args: tuple[Any, ...], kwargs: Any) -> Any:
+    """Run ``F.multi_head_attention_forward`` with the attention inside it sent to ``attend``."""
+    with routed_calls(attend):
+        return F.multi_head_attention_forward(*args, **kwargs)
 
 
 def attention_configs(root: nn.Module) -> list[Any]:

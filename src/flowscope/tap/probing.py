@@ -1,7 +1,14 @@
-"""The probing pass: one extra forward pass that leaves no mark."""
+"""The probing passes: extra forward passes that leave no mark.
+
+The first one is written down by a torch function mode, which hears every call. A second one listens
+to attention by its name alone: where it hears the same calls in the same order, later passes do
+without a mode.
+"""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +17,8 @@ from torch import Tensor, nn
 from flowscope.errors import UnsupportedModelError
 from flowscope.tap.anatomy import Anatomy
 from flowscope.tap.discovery import anatomy_of
-from flowscope.tap.kernels import attention_configs, switched_backend
+from flowscope.tap.dispatch import ATTENTION, routed_calls
+from flowscope.tap.kernels import REQUESTS, attention_configs, switched_backend
 from flowscope.tap.recorder import traced
 from flowscope.tap.state import state_kept
 from flowscope.tap.trace import Trace, mapped, tensors_in
@@ -31,13 +39,17 @@ def probe(
     refuse_meta(root, args, kwargs)
     with torch.no_grad():
         try:
-            return _judged(_recorded(root, args, kwargs), blocks, "sdpa")
+            trace, calls = _recorded(root, args, kwargs)
+            anatomy = _judged(trace, blocks, "sdpa")
+            del trace  # it holds the last hidden state
+            by_name = calls == _heard_by_name(root, args, kwargs)
+            return replace(anatomy, listening="name") if by_name else anatomy
         except UnsupportedModelError as refusal:
             configs = attention_configs(root)
             if not configs:
                 raise
             with switched_backend(configs):
-                trace = _recorded(root, args, kwargs)
+                trace, _ = _recorded(root, args, kwargs)
                 try:
                     return _judged(trace, blocks, "interface")
                 except UnsupportedModelError:
@@ -75,13 +87,19 @@ def _cuda_devices(root: nn.Module) -> list[int]:
     return sorted({p.device.index or 0 for p in root.parameters() if p.is_cuda})
 
 
-def _recorded(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
+@contextmanager
+def _traceless(root: nn.Module) -> Iterator[None]:
+    """Put random numbers and the state of the model back after a pass."""
+    with torch.random.fork_rng(devices=_cuda_devices(root)), state_kept(root):
+        yield
+
+
+def _recorded(
+    root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Trace, list[Any]]:
+    """A pass written down, and what its attention calls were, in order."""
     args, kwargs = _own(args, kwargs)
-    with (
-        torch.random.fork_rng(devices=_cuda_devices(root)),
-        state_kept(root),
-        traced(root) as recorder,
-    ):
+    with _traceless(root), traced(root) as recorder:
         output = root.forward(*args, **kwargs)
         trace = recorder.trace
         trace.output = output
@@ -91,7 +109,22 @@ def _recorded(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
                 for place, tensor in tensors_in(output)
                 if tensor.is_floating_point() and tensor.ndim >= 2
             }
-    return trace
+    return trace, [attention.kind for attention in trace.attentions]
+
+
+def _heard_by_name(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the attention calls of a pass are that are heard by their name alone, in order."""
+    args, kwargs = _own(args, kwargs)
+    heard: list[Any] = []
+
+    def listen(*given: Any, **options: Any) -> Tensor:
+        request = REQUESTS[ATTENTION](*given, **options)
+        heard.append(request.kind)
+        return request.kernel()
+
+    with _traceless(root), routed_calls(listen):
+        root.forward(*args, **kwargs)
+    return heard
 
 
 def _own(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

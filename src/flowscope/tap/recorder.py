@@ -5,13 +5,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from flowscope.tap.dispatch import Watcher, thread_watchers
-from flowscope.tap.kernels import ATTENTION, REQUESTS, Request, routed_attention
+from flowscope.tap.dispatch import ATTENTION, MULTI_HEAD, Watcher, thread_watchers
+from flowscope.tap.kernels import REQUESTS, Request, multi_head
+from flowscope.tap.state import version
 from flowscope.tap.trace import (
     Attention,
     ModuleCall,
@@ -44,11 +44,16 @@ class Recorder(TorchFunctionMode):
 
     def value(self, tensor: Tensor) -> int:
         """The number of a tensor's present value; a new leaf when it was never seen."""
-        if tensor in self._values:
-            return int(self._values[tensor])
-        number = self._new(tensor, -1)
+        known = tensor in self._values
+        number = int(self._values[tensor]) if known else self._new(tensor, -1)
         if id(tensor) in self._named:
-            self.trace.parameters[number] = tensor
+            if not known:
+                self.trace.parameters[number] = tensor
+        elif isinstance(tensor, nn.Parameter):  # an off-loaded one is another in each pass
+            module = self.stack[-1].module
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter is tensor:
+                    self.trace.loans[number] = (module, name)
         return number
 
     def _new(self, tensor: Tensor, producer: int) -> int:
@@ -70,14 +75,14 @@ class Recorder(TorchFunctionMode):
         recorded = mapped((args, kwargs), Tensor, lambda t: Ref(before[id(t)]))
         if func in REQUESTS:
             self._attention(REQUESTS[func](*args, **kwargs), before)
-        if func is F.multi_head_attention_forward:
-            result = self._multi_head(func, args, kwargs, before)
+        if func is MULTI_HEAD:
+            result = self._multi_head(args, kwargs, before)
         else:
             result = func(*args, **kwargs)
         self._write(func, recorded, result, args, before)
         return result
 
-    def _multi_head(self, func: Any, args: Any, kwargs: Any, before: dict[int, int]) -> Any:
+    def _multi_head(self, args: Any, kwargs: Any, before: dict[int, int]) -> Any:
         query, key = (
             args[i] if len(args) > i else kwargs[n] for i, n in ((0, "query"), (1, "key"))
         )
@@ -88,8 +93,7 @@ class Recorder(TorchFunctionMode):
             self._attention(request, place)
             return request.kernel()
 
-        with routed_attention(attend):
-            return func(*args, **kwargs)
+        return multi_head(attend, args, kwargs)
 
     def _attention(self, request: Request, values: dict[int, int]) -> None:
         call = self.stack[-1]
@@ -100,6 +104,7 @@ class Recorder(TorchFunctionMode):
                 key=values[id(request.k)],
                 groups=_head_groups(request.q, request.k, request.v),
                 lengths=(request.q.shape[-2], request.k.shape[-2]),
+                kind=request.kind,
                 call=call,
             )
         )
@@ -127,17 +132,24 @@ class Recorder(TorchFunctionMode):
         """A tensor at the boundary of a module call."""
         return Port(self.value(tensor), tensor.shape, tensor.is_floating_point())
 
-    def enter(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> None:
-        """A module call begins."""
+    def enter(self, module: nn.Module, path: str, args: Any, kwargs: Any) -> dict[str, Any]:
+        """A module call begins; returns its tensors by name, with the state each is in."""
         call = ModuleCall(module, path, self.stack[-1])
-        call.inputs = {s: self.port(t) for s, t in tensors_in(arguments_of(module, args, kwargs))}
+        tensors = dict(tensors_in(arguments_of(module, args, kwargs)))
+        call.inputs = {slot: self.port(tensor) for slot, tensor in tensors.items()}
         call.ops = range(len(self.trace.ops), len(self.trace.ops))
         self.stack[-1].children.append(call)
         self.stack.append(call)
+        return {slot: (t, version(t), self.value(t)) for slot, t in tensors.items()}
 
-    def leave(self, output: Any) -> None:
+    def leave(self, output: Any, given: dict[str, Any]) -> None:
         """The innermost module call ends; the newest outputs that attention fed are kept."""
         call = self.stack.pop()
+        call.overwritten = frozenset(
+            slot
+            for slot, (tensor, *before) in given.items()
+            if [version(tensor), self.value(tensor)] != before
+        )
         call.ops = range(call.ops.start, len(self.trace.ops))
         tensors = outputs_in(output)
         call.outputs = {i: self.port(t) for i, t in tensors.items()}
@@ -180,10 +192,10 @@ def traced(root: nn.Module) -> Iterator[Recorder]:
 def _watcher(recorder: Recorder, module: nn.Module, path: str) -> Watcher:
     def record(proceed: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with torch._C.DisableTorchFunction():
-            recorder.enter(module, path, args, kwargs)
+            given = recorder.enter(module, path, args, kwargs)
         output = proceed(*args, **kwargs)
         with torch._C.DisableTorchFunction():
-            recorder.leave(output)
+            recorder.leave(output, given)
         return output
 
     return record

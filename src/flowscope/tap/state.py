@@ -5,8 +5,9 @@ positions, or keep its last result. All of it lies in buffers and in the attribu
 Both are put back together: a buffer restored without the number that says for which length it was
 made would be worse than none restored.
 
-Not put back are the insides of objects that modules hold (lists, dictionaries and sets are, one
-level deep), large buffers (`_LARGE`), and modules that built themselves in the pass.
+Not put back are modules of TorchScript, the insides of objects that modules hold (lists,
+dictionaries and sets are, one level deep), large buffers (`_LARGE`), and modules that built
+themselves in the pass.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["State", "state_kept"]
+__all__ = ["State", "state_kept", "version"]
 
 # A copy of every buffer would double the memory of models whose quantised weights are buffers.
 _LARGE = 2**20
@@ -40,7 +41,9 @@ class State:
     """
 
     def __init__(self, root: nn.Module) -> None:
-        self._modules = [_ModuleState(path, module) for path, module in root.named_modules()]
+        named = root.named_modules()
+        opaque = torch.jit.ScriptModule  # its state lies where Python does not reach it
+        self._modules = [_ModuleState(p, m) for p, m in named if not isinstance(m, opaque)]
 
     def changes(self) -> tuple[str, ...]:
         """Names of the buffers and attributes that have changed since."""
@@ -104,11 +107,11 @@ class _BufferState:
         plain = type(buffer) in (Tensor, nn.Buffer) and not buffer.is_meta
         self._buffer = buffer
         self._value = buffer.clone() if plain and buffer.numel() <= _LARGE else None
-        self._version = _version(buffer)
+        self._version = version(buffer)
 
     def changed(self) -> bool:
         if self._value is None:
-            return _version(self._buffer) != self._version
+            return version(self._buffer) != self._version
         return not torch.equal(self._buffer, self._value)
 
     def restore(self) -> None:
@@ -117,7 +120,8 @@ class _BufferState:
                 self._buffer.copy_(self._value)
 
 
-def _version(tensor: Tensor) -> int:
+def version(tensor: Tensor) -> int:
+    """How often a tensor was written into; 0 for one of inference mode, which does not count."""
     return 0 if tensor.is_inference() else tensor._version
 
 

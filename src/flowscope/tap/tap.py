@@ -6,7 +6,6 @@ belongs to the thread that made it: `flowscope.tap.dispatch` says how.
 
 import threading
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -17,24 +16,29 @@ from torch import nn
 
 from flowscope.errors import InvalidInputError, TapError, UnsupportedModelError
 from flowscope.tap.anatomy import Anatomy
-from flowscope.tap.dispatch import Watcher, eager_code, foreign_calls, thread_watchers
-from flowscope.tap.forward import AttentionListener, BlockListener, ForwardPass, Listeners
+from flowscope.tap.dispatch import Watcher, eager_code, foreign_calls, is_switched, thread_watchers
+from flowscope.tap.forward import (
+    AttentionListener,
+    BlockListener,
+    ChangedPassError,
+    ForwardPass,
+    Listeners,
+)
 from flowscope.tap.kernels import attention_configs, switched_backend
 from flowscope.tap.probing import probe
+from flowscope.tap.stamp import KnownAnatomy, Stamp, known_anatomy, remembered
 
 __all__ = ["Tap"]
 
-# Anatomies survive the tap that found them, not the model: a second tap need not probe again.
-_KNOWN: "weakref.WeakKeyDictionary[nn.Module, dict[Any, Anatomy]]" = weakref.WeakKeyDictionary()
-_KNOWN_PER_MODEL = 4
 _PROBING = threading.RLock()
 
 
 class _Running(threading.local):
-    """The passes that the running thread is in, outermost first."""
+    """The passes that the running thread is in, outermost first, each with its model."""
 
     def __init__(self) -> None:
-        self.passes: list[ForwardPass] = []
+        self.passes: list[tuple[ForwardPass, nn.Module, Stamp]] = []
+        self.probing = False  # a pass of nobody's: taps of parts of the model do not hear it
 
 
 _RUNNING = _Running()
@@ -96,8 +100,10 @@ class Tap:
         self._pass: ForwardPass | None = None
         self._passes = self._foreign = 0
         self._anatomy: Anatomy | None = None
-        self._watched: set[str] = set()
-        self._stamp: _Stamp | None = None
+        self._watched: dict[tuple[str, int], Callable[[], None]] = {}  # by path and module
+        self._blocks_of: Anatomy | None = None
+        self._stamp: Stamp | None = None
+        self._found: dict[Any, KnownAnatomy] = {}  # by arguments, as long as the stamp holds
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -123,11 +129,11 @@ class Tap:
                 self._undo.close()
             finally:
                 # A pass that its thread is still in runs on to its end and has no listeners.
-                self._listeners.attention.clear()
-                self._listeners.block.clear()
+                self._listeners.close()
                 self._listeners = Listeners()
                 self._watched.clear()
-                self._pass = None
+                self._pass = self._stamp = self._blocks_of = None
+                self._found.clear()
                 self._entered = self._listening = False
                 self._passes = 0
         if ignored > 0:
@@ -158,10 +164,20 @@ class Tap:
         self._listeners.attention.append(listener)
         return listener
 
-    def on_block(self, listener: BlockListener) -> BlockListener:
-        """Call ``listener`` with every `BlockPass`, one per block and stream, after the block."""
+    def on_block(self, listener: BlockListener, *, writes: bool = True) -> BlockListener:
+        """Call ``listener`` with every `BlockPass`, one per block and stream, after the block.
+
+        Parameters
+        ----------
+        listener
+            Is given the pass.
+        writes
+            Whether it reads what the block added (`BlockPass.writes`). Without it no torch function
+            mode is needed, which would slow every operation of the pass on its host.
+        """
         self._listen(listener)
         self._listeners.block.append(listener)
+        self._listeners.writes |= writes
         return listener
 
     def _listen(self, listener: Any) -> None:
@@ -176,12 +192,15 @@ class Tap:
             self._configs = attention_configs(self._root)
             self._backends = tuple(str(config._attn_implementation) for config in self._configs)
             self._undo.callback(self._thread.add(self._model, self._around))
+            self._undo.callback(self._unwatch_blocks)
             self._foreign = foreign_calls(self._model)
 
     def _around(
         self, proceed: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Listen to one call of the model; runs in the thread that entered the tap."""
+        if _RUNNING.probing:
+            return proceed(*args, **kwargs)
         outer = self._pass
         if outer is not None:  # the model runs inside its own pass: not ours to tell
             outer.nested += 1
@@ -192,58 +211,91 @@ class Tap:
         listeners = self._listeners
         with ExitStack() as during:
             during.enter_context(eager_code())
-            self._anatomy = anatomy = self._known(args, kwargs)
+            known = self._known(args, kwargs)
+            self._anatomy = anatomy = known.anatomy
             if anatomy.seam == "interface":
                 during.enter_context(switched_backend(self._configs))
             observed = self._observed(anatomy, listeners)
             during.callback(self._ended, observed)
             during.enter_context(observed)
-            output = proceed(*args, **kwargs)
-        if listeners.attention:
-            _refuse_silence(observed)
+            try:
+                output = proceed(*args, **kwargs)
+                observed.refuse_missing()
+            except ChangedPassError:
+                known.forget()
+                raise
         return output
 
     def _observed(self, anatomy: Anatomy, listeners: Listeners) -> ForwardPass:
         """Begin a pass; where the tap was closed in the meantime, one that nobody hears."""
+        listening = anatomy.listening
+        if listening == "name" and any(map(is_switched, self._configs)):
+            listening = "mode"  # another tap has switched the backend of a part
         with self._lock:
-            observed = ForwardPass(anatomy, listeners, self._passes, torch.is_grad_enabled())
+            observed = ForwardPass(anatomy, listeners, self._passes, listening)
             if listeners is self._listeners and self._listening:
-                self._watch_blocks(anatomy)
+                if listeners.block:
+                    self._watch_blocks(anatomy)
                 self._passes += 1
                 self._pass = observed
-        _RUNNING.passes.append(observed)
+        assert self._stamp is not None
+        _RUNNING.passes.append((observed, self._root, self._stamp))
         return observed
 
     def _ended(self, observed: ForwardPass) -> None:
-        _RUNNING.passes.remove(observed)
+        _RUNNING.passes[:] = [running for running in _RUNNING.passes if running[0] is not observed]
         with self._lock:
             if self._pass is observed:
                 self._pass = None
 
-    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Anatomy:
+    def _known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KnownAnatomy:
+        stamp = self._looked_at()
+        if stamp is not self._stamp:
+            self._stamp, self._found = stamp, {}
         given = frozenset(name for name, value in kwargs.items() if value is not None)
+        key = (self._backends, self._paths, len(args), given)
+        known = self._found.get(key)
+        if known is None or not known.holds():
+            known = known_anatomy(self._root, stamp, key) or self._probed(key, args, kwargs)
+            self._found[key] = known
+        return known
+
+    def _looked_at(self) -> Stamp:
+        """The model as it is; a tap around this one has looked at it already."""
+        for observed, root, stamp in reversed(_RUNNING.passes):
+            if root is self._root and observed.unheard:
+                return stamp
         if self._stamp is None or not self._stamp.holds():
-            self._stamp = _Stamp(self._root)
-        key = (self._stamp.fingerprint, self._backends, self._paths, len(args), given)
-        known = _KNOWN.get(self._root, {})
-        if key not in known:
-            with _PROBING, _all_paused():  # one at a time: a second thread finds what the first did
-                known = _KNOWN.setdefault(self._root, {})
-                if key not in known:
-                    anatomy = probe(self._root, args, kwargs, self._paths)
-                    # Old entries hold replaced parameters alive; a handful is enough.
-                    for old in list(known)[: len(known) + 1 - _KNOWN_PER_MODEL]:
-                        del known[old]
-                    known[key] = anatomy
-                return known[key]
-        return known[key]
+            return Stamp(self._root)
+        return self._stamp
+
+    def _probed(self, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KnownAnatomy:
+        with _PROBING, _all_paused():  # one at a time: a second thread finds what the first did
+            assert self._stamp is not None
+            known = known_anatomy(self._root, self._stamp, key)
+            if known is None:
+                anatomy = probe(self._root, args, kwargs, self._paths)
+                # Lazy modules have built themselves in the probing pass.
+                self._stamp, self._found = Stamp(self._root), {}
+                known = remembered(self._root, KnownAnatomy(anatomy, self._root, self._stamp, key))
+            return known
 
     def _watch_blocks(self, anatomy: Anatomy) -> None:
-        for path in dict.fromkeys(b.path for chain in anatomy.chains for b in chain.blocks):
-            if path not in self._watched:
-                self._watched.add(path)
-                module = self._root.get_submodule(path)
-                self._undo.callback(self._thread.add(module, self._block_watcher(module, path)))
+        if anatomy is self._blocks_of:
+            return
+        modules = {path: self._root.get_submodule(path) for path in anatomy.visits}
+        wanted = {(path, id(module)): module for path, module in modules.items()}
+        for place in self._watched.keys() - wanted.keys():  # the model was changed
+            self._watched.pop(place)()
+        for place in wanted.keys() - self._watched.keys():
+            module = wanted[place]
+            watcher = self._block_watcher(module, place[0])
+            self._watched[place] = self._thread.add(module, watcher)
+        self._blocks_of = anatomy
+
+    def _unwatch_blocks(self) -> None:
+        for remove in self._watched.values():
+            remove()
 
     def _block_watcher(self, module: nn.Module, path: str) -> Watcher:
         def around(
@@ -261,9 +313,13 @@ class Tap:
 def _all_paused() -> Iterator[None]:
     """Let no pass of this thread hear what runs: it is the probing pass of another tap."""
     with ExitStack() as pauses:
-        for running in _RUNNING.passes:
+        for running, *_ in _RUNNING.passes:
             pauses.enter_context(running.paused())
-        yield
+        before, _RUNNING.probing = _RUNNING.probing, True
+        try:
+            yield
+        finally:
+            _RUNNING.probing = before
 
 
 def _refuse_what_hides_its_calls(model: Any) -> None:
@@ -296,33 +352,3 @@ def _block_paths(root: nn.Module, blocks: str | Sequence[str]) -> tuple[str, ...
         ) from error
     lists = isinstance(module, (nn.ModuleList, nn.Sequential))
     return tuple(f"{blocks}.{name}" for name, _ in module.named_children()) if lists else (blocks,)
-
-
-class _Stamp:
-    """A model as it is: no longer valid when a module or parameter is swapped or the mode changes.
-
-    Asked before every pass, so that the check is made without walking the tree anew.
-    """
-
-    def __init__(self, root: nn.Module) -> None:
-        self._parts = [(module, *_contents(module)) for module in root.modules()]
-        names = tuple(name for name, _ in root.named_modules())
-        contents = tuple((id(m), t, tuple(c), tuple(p)) for m, t, c, p in self._parts)
-        self.fingerprint = hash((names, contents))
-
-    def holds(self) -> bool:
-        """Whether nothing has changed since."""
-        return all(_contents(m) == (t, c, p) for m, t, c, p in self._parts)
-
-
-def _contents(module: nn.Module) -> tuple[bool, list[int], list[int]]:
-    children, parameters = module._modules.values(), module._parameters.values()
-    return module.training, [*map(id, children)], [*map(id, parameters)]
-
-
-def _refuse_silence(observed: ForwardPass) -> None:
-    if observed.attentions == 0:
-        raise TapError(
-            "The probing pass saw attention, this pass none: the model took a path that hides it "
-            "(another thread, a captured CUDA graph). Nothing was measured."
-        )

@@ -22,6 +22,7 @@ __all__ = [
     "Port",
     "Ref",
     "Trace",
+    "argument",
     "arguments_of",
     "mapped",
     "outputs_in",
@@ -64,19 +65,23 @@ class Op:
 
 @dataclass(slots=True, eq=False)
 class Attention:
-    """One attention call: the op it ran in, its query and key values, its head groups."""
+    """One attention call: the op it ran in, its query and key values, its head groups, its kind."""
 
     op: int
     query: int
     key: int
     groups: int
     lengths: tuple[int, int]
+    kind: tuple[Any, ...]
     call: "ModuleCall"
 
 
 @dataclass(slots=True, eq=False)
 class ModuleCall:
-    """One call of a module, with the calls it made and the range of torch functions it ran."""
+    """One call of a module, with the calls it made and the range of torch functions it ran.
+
+    `overwritten` names the inputs whose tensors were written into.
+    """
 
     module: nn.Module
     path: str
@@ -87,6 +92,7 @@ class ModuleCall:
     ops: range = range(0)
     attentions: int = 0
     kept: dict[int, Tensor] = field(default_factory=dict)
+    overwritten: frozenset[str] = frozenset()
 
     def release(self) -> None:
         """Let go of the output tensors kept here and below."""
@@ -97,7 +103,10 @@ class ModuleCall:
 
 @dataclass(slots=True, eq=False)
 class Trace:
-    """What one forward pass did; ``makers[i]`` is the module call that ran ``ops[i]``."""
+    """What one forward pass did; ``makers[i]`` is the module call that ran ``ops[i]``.
+
+    ``loans`` are weights that a module had during the pass alone: module and name.
+    """
 
     root: ModuleCall
     ops: list[Op] = field(default_factory=list)
@@ -105,6 +114,7 @@ class Trace:
     attentions: list[Attention] = field(default_factory=list)
     producer: list[int] = field(default_factory=list)
     parameters: dict[int, Tensor] = field(default_factory=dict)
+    loans: dict[int, tuple[nn.Module, str]] = field(default_factory=dict)
     output: Any = None
     output_values: dict[str, int] = field(default_factory=dict)
 
@@ -160,6 +170,28 @@ def arguments_of(
         return dict(names.bind_partial(*args, **kwargs).arguments)
     except (TypeError, ValueError):
         return {**{f"argument_{i}": a for i, a in enumerate(args)}, **kwargs}
+
+
+def argument(
+    module: nn.Module, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor:
+    """The tensor among the arguments of a call that `arguments_of` and `tensors_in` name so."""
+    found: Any = kwargs.get(place)
+    forward: Any = module.forward
+    if found is None and isinstance(forward, MethodType):
+        position = _positions(forward.__func__).get(place, len(args))
+        found = args[position] if position < len(args) else None
+    if isinstance(found, Tensor):
+        return found
+    return dict(tensors_in(arguments_of(module, args, kwargs)))[place]
+
+
+@lru_cache(maxsize=256)
+def _positions(function: Any) -> dict[str, int]:
+    """Places of the arguments that a method takes by position, beside its object."""
+    fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    named = enumerate(_of_method(function).parameters.values())
+    return {parameter.name: k for k, parameter in named if parameter.kind in fixed}
 
 
 @lru_cache(maxsize=256)

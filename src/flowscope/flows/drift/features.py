@@ -11,14 +11,14 @@ zero, so φ is never of full column rank: fits need a ridge or early stopping, a
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.drift.samples import DriftSample
 from flowscope.simplex.probability import as_reals
 
-__all__ = ["FeatureMap", "feature_map"]
+__all__ = ["FeatureMap", "FeatureProduct", "feature_map"]
 
 # LayerNorm adds this share of the mean variance to a variance, so that it scales with y.
 _FLOOR = 1e-5
@@ -65,6 +65,73 @@ class FeatureMap:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def product(self, weights: Float[Tensor, "F_plus_1 k"]) -> "FeatureProduct":
+        """The features times weights as a function of t and y, without forming the features."""
+        W = weights.double()
+        slopes = W.new_zeros(self._raw_width, W.shape[1])
+        slopes[self.kept.to(W.device)] = W[1:] / self.scale.to(W)[:, None]
+        r, products = self.width, self.bilinear * (self.bilinear - 1) // 2
+        sizes = [r, r, r, 2, products, self.context_width]
+        plain, squares, norms, time, pairs, extra = torch.split(slopes, sizes)
+        mean = slopes.new_full((r, 1), 1 / r)
+        return FeatureProduct(
+            of=self,
+            constant=W[0] - (self.mean.to(W) / self.scale.to(W)) @ W[1:],
+            linear=torch.cat([plain, norms - norms.mean(0), mean], 1),
+            squares=torch.cat([squares, mean], 1),
+            time=time,
+            pairs=pairs,
+            extra=extra,
+        )
+
+    @property
+    def _raw_width(self) -> int:
+        return 3 * self.width + 2 + self.bilinear * (self.bilinear - 1) // 2 + self.context_width
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FeatureProduct:
+    r"""φ(t, y)ᵀW, arranged by what is known of φ; see :meth:`FeatureMap.product`.
+
+    .. math:: \phi(t, y)^\top W = c + y^\top A + (y^{\odot 2})^\top B
+              + \frac{(y - \bar y)^\top C}{s(y)} + t\,a + t^2\,b + \dots
+
+    Two products of the width of y take the place of one of the width of φ, and no column of φ is
+    written. The mean ȳ and the mean square, of which s is made, are a column of each.
+    """
+
+    of: FeatureMap
+    constant: Float64[Tensor, "k"]
+    linear: Float64[Tensor, "r two_k_plus_1"]
+    squares: Float64[Tensor, "r k_plus_1"]
+    time: Float64[Tensor, "2 k"]
+    pairs: Float64[Tensor, "p k"]
+    extra: Float64[Tensor, "c k"]
+
+    def __call__(
+        self,
+        t: Float[Tensor, "*N"] | float,
+        y: Float[Tensor, "*N r"],
+        context: Float[Tensor, "*N c"] | None = None,
+    ) -> Float64[Tensor, "*N k"]:
+        """The product at y and t, in float64."""
+        check_columns(self.of, y, context)
+        k, x = len(self.constant), y.double()
+        once, twice = x @ self.linear, (x * x) @ self.squares
+        mean, size = once[..., -1:], twice[..., -1:]
+        spread = ((size - mean * mean).clamp_min(0) + self.of.floor).sqrt()
+        found = torch.addcdiv(once[..., :k], once[..., k : 2 * k], spread) + twice[..., :k]
+        when = torch.as_tensor(t, dtype=torch.float64)
+        if when.ndim:
+            when = when.to(x.device)[..., None]
+        found = found + (self.constant + when * self.time[0] + when * when * self.time[1])
+        if self.of.bilinear > 1:
+            i, j = torch.triu_indices(self.of.bilinear, self.of.bilinear, 1, device=x.device)
+            found = found + (x[..., i] * x[..., j]) @ self.pairs
+        if context is not None and self.of.context_width:
+            found = found + context.to(x) @ self.extra
+        return found
 
 
 def feature_map(sample: DriftSample, *, rich: bool = False, bilinear: int = 8) -> FeatureMap:
@@ -146,25 +213,31 @@ def _columns(
     found: FeatureMap, t: Tensor | float, y: Float[Tensor, "*N r"], context: Tensor | None
 ) -> Float[Tensor, "*N F"]:
     """Every raw column, before standardising and dropping."""
-    if y.ndim == 0 or y.shape[-1] != found.width:
-        raise InvalidInputError(
-            f"y must have {found.width} coordinates on its last axis, as in training; found shape "
-            f"{tuple(y.shape)}."
-        )
+    check_columns(found, y, context)
     when = torch.as_tensor(t, dtype=y.dtype, device=y.device).expand(y.shape[:-1])[..., None]
     centred = y - y.mean(-1, keepdim=True)
     spread = (centred.square().mean(-1, keepdim=True) + found.floor).sqrt()
     i, j = torch.triu_indices(found.bilinear, found.bilinear, 1, device=y.device)
     parts = [y, y.square(), centred / spread, when, when.square(), y[..., i] * y[..., j]]
-    if found.context_width:
-        if context is None or context.shape != (*y.shape[:-1], found.context_width):
-            raise InvalidInputError(
-                f"This drift was fitted with {found.context_width} context columns; found "
-                f"{None if context is None else tuple(context.shape)} beside y of shape "
-                f"{tuple(y.shape)}. Pass one row per state, or use carried along an ODE."
-            )
+    if context is not None and found.context_width:
         parts.append(context.to(y))
     return torch.cat(parts, -1)
+
+
+def check_columns(found: FeatureMap, y: Float[Tensor, "*N r"], context: Tensor | None) -> None:
+    """Raise unless states and context have the columns of the training pairs."""
+    if y.ndim == 0 or y.shape[-1] != found.width:
+        raise InvalidInputError(
+            f"y must have {found.width} coordinates on its last axis, as in training; found shape "
+            f"{tuple(y.shape)}."
+        )
+    wanted = (*y.shape[:-1], found.context_width)
+    if found.context_width and (context is None or context.shape != wanted):
+        raise InvalidInputError(
+            f"This drift was fitted with {found.context_width} context columns; found "
+            f"{None if context is None else tuple(context.shape)} beside y of shape "
+            f"{tuple(y.shape)}. Pass one row per state, or use carried along an ODE."
+        )
 
 
 def _moments(found: FeatureMap, sample: DriftSample) -> tuple[Tensor, Tensor, Tensor]:

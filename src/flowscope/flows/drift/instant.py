@@ -21,7 +21,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift.baselines import Drift
 from flowscope.flows.drift.ridge import ridge_drift
 from flowscope.flows.drift.samples import DriftSample
-from flowscope.flows.sampling import ode_path
+from flowscope.flows.sampling import smooth_path
 
 __all__ = ["instantaneous_sample"]
 
@@ -88,10 +88,13 @@ def _correction(drift: Drift, sample: DriftSample, step: float) -> Tensor | None
     """c_b at every pair, each on a clock that starts with its layer."""
     times, context = sample.times, sample.context
 
-    def velocity(t: Tensor, y: Tensor) -> Tensor:
-        return drift(times + t, y, context)
+    plain = getattr(drift, "unchecked", drift)
 
-    path = ode_path(
+    def velocity(t: Tensor, y: Tensor) -> Tensor:
+        found: Tensor = plain(times + t, y, context)
+        return found
+
+    path = smooth_path(
         velocity, sample.states, [0.0, step], rtol=1e-4, atol=1e-6, max_steps=_MOST_STEPS
     )
     if path.status != "ok":

@@ -231,7 +231,8 @@ def ks_draws(
 
     Notes
     -----
-    B evaluations of :func:`ks_distance`. Bands are quantiles of the draws.
+    The points are sorted once, and a resample is a cumulated sum of signed counts along them:
+    O(r·n·(B + log n)). Bands are quantiles of the draws.
 
     Examples
     --------
@@ -241,10 +242,20 @@ def ks_draws(
     """
     _clouds(x, y, groups)
     G, place = _places(groups)
-    rows = [torch.nonzero(place == g)[:, 0] for g in range(G)]
-    drawn = torch.randint(G, (draws, G), generator=generator).tolist()
-    resampled = [torch.cat([rows[g] for g in one]) for one in drawn]
-    return torch.stack([ks_distance(x[i], y[i]) for i in resampled])
+    drawn = torch.randint(G, (draws, G), generator=generator)
+    often = torch.zeros(draws, G).scatter_add_(1, drawn, torch.ones(draws, G)).to(x.device)
+    weights = often[:, place]  # whole numbers, exact in float32
+    ordered, order = torch.cat([x, y.to(x)]).mT.sort(-1)
+    rows, sign = order % len(x), torch.where(order < len(x), 1.0, -1.0)
+    # Between equal points the cumulated sums are no values of the distribution functions.
+    last = torch.ones_like(order, dtype=torch.bool)
+    last[:, :-1] = ordered[:, 1:] != ordered[:, :-1]
+    found = []
+    for part in torch.split(weights, max(1, _CHUNK // order.numel())):
+        apart = (part[:, rows] * sign).cumsum(-1).abs()
+        largest = torch.where(last, apart, 0.0).amax(-1).double()
+        found.append(largest / part.sum(-1, keepdim=True).double())
+    return torch.cat(found)
 
 
 def _clouds(x: Tensor, y: Tensor, groups: Tensor | None) -> None:

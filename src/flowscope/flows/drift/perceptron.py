@@ -9,15 +9,17 @@ states. With every ‖W‖₂ ≤ c the map φ ↦ b/s is Lipschitz with constan
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.drift.features import FeatureMap, feature_map
+from flowscope.flows.drift.features import FeatureMap, FeatureProduct, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.samples import DriftSample, check_moving
+from flowscope.simplex.probability import as_reals
 
 __all__ = ["Perceptron", "Training", "perceptron_drift"]
 
@@ -69,9 +71,19 @@ class Perceptron:
         context: Float[Tensor, "*N c"] | None = None,
     ) -> Float[Tensor, "*N r"]:
         """Velocity at y and t."""
-        phi = self.features(t, y, context)
-        layers = [(W.to(phi), b.to(phi)) for W, b in self.layers]
-        return (self.scale * _forward(phi, layers)).to(y.dtype)
+        states = as_reals(y, "y")
+        first, rest = self._wide
+        x = first(t, states, context).tanh()
+        found = _forward(x.reshape(-1, x.shape[-1]), rest).reshape(*x.shape[:-1], -1)
+        return (self.scale * found).to(states.dtype)
+
+    @cached_property
+    def _wide(self) -> tuple[FeatureProduct, list[tuple[Tensor, Tensor]]]:
+        """The first layer on top of the features, and the others, in float64."""
+        (W, b), *rest = [(W.double(), b.double()) for W, b in self.layers]
+        W = W.clone()
+        W[0] += b  # the first feature is one
+        return self.features.product(W), rest
 
 
 def perceptron_drift(
@@ -186,7 +198,12 @@ def _trained(
     generator: torch.Generator,
 ) -> tuple[tuple[tuple[Tensor, Tensor], ...], list[float]]:
     """Layers of the epoch with the smallest held-out error, and the error of each epoch."""
-    optimiser = torch.optim.AdamW(weights, lr=options.rate, weight_decay=options.decay)
+    optimiser = torch.optim.AdamW(
+        weights,
+        lr=options.rate,
+        weight_decay=options.decay,
+        fused=True if weights[0].is_cuda else None,  # else a step is some forty small kernels
+    )
     directions = [torch.ones_like(W[0]) for W in weights[::2]]
     best, errors = _layers(weights, spectral), list[float]()
     batch = min(options.batch, max(32, len(seen[0]) // _STEPS))

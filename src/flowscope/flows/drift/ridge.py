@@ -9,16 +9,17 @@ so λ is relative: it is compared with the eigenvalues of a correlation matrix, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.drift.features import FeatureMap, feature_map
+from flowscope.flows.drift.features import FeatureMap, FeatureProduct, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.samples import DriftSample, check_moving
-from flowscope.simplex.probability import within_range
+from flowscope.simplex.probability import as_reals, within_range
 
 __all__ = ["Ridge", "ridge_drift"]
 
@@ -53,9 +54,21 @@ class Ridge:
         context: Float[Tensor, "*N c"] | None = None,
     ) -> Float[Tensor, "*N r"]:
         """Velocity at y and t."""
-        phi = self.features(t, y, context)
-        found: Tensor = phi @ self.weights.to(phi)
-        return within_range(found.to(y.dtype), "The velocity")
+        return within_range(self.unchecked(t, y, context), "The velocity")
+
+    def unchecked(
+        self,
+        t: Float[Tensor, "*N"] | float,
+        y: Float[Tensor, "*N r"],
+        context: Float[Tensor, "*N c"] | None = None,
+    ) -> Float[Tensor, "*N r"]:
+        """Velocity at y and t, NaN where it leaves the range of its dtype: for an integrator."""
+        states = as_reals(y, "y")
+        return self._product(t, states, context).to(states.dtype)
+
+    @cached_property
+    def _product(self) -> FeatureProduct:
+        return self.features.product(self.weights)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -70,7 +70,7 @@ def clusters(points: Float64[Tensor, "N d"], count: int, *, generator: torch.Gen
             break
         rows.append(min(int(torch.searchsorted(mass, chance * mass[-1])), N - 1))
         nearest = torch.minimum(nearest, (points - points[rows[-1]]).square().sum(1))
-    centres = points[rows]
+    centres = points[torch.tensor(rows, device=points.device)]
     for _ in range(_ROUNDS):
         label = torch.cdist(points, centres).argmin(1)
         member = torch.nn.functional.one_hot(label, len(centres)).to(points)

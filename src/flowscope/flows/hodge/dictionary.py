@@ -247,14 +247,15 @@ def assembled(
     J, d = waves.space.shape
     mp, pp = len(fields), len(potentials)
     place = {tuple(row): k for k, row in enumerate(fields.tolist())}
-    T = torch.zeros(pp + 2 * J, d, mp + 2 * J, dtype=torch.float64, device=waves.space.device)
+    T = torch.zeros(pp + 2 * J, d, mp + 2 * J, dtype=torch.float64)
     for i, row in enumerate(potentials.tolist()):
         for j in range(d):
             if row[j + 1]:
                 lower = [*row]
                 lower[j + 1] -= 1
                 T[i, j, place[tuple(lower)]] = row[j + 1]
-    wave = torch.arange(J)
+    T = T.to(waves.space.device)
+    wave = torch.arange(J, device=T.device)
     T[pp + wave, :, mp + J + wave] = -waves.space  # ∇cos = −ω sin
     T[pp + J + wave, :, mp + wave] = waves.space  # ∇sin = ω cos
     return Dictionary(

@@ -143,11 +143,12 @@ def orthonormal(
     G: Tensor, Q: Tensor, block: range, least: float = _NEGLIGIBLE
 ) -> tuple[Tensor, Tensor]:
     """Combinations of a block of functions, orthonormal and orthogonal to those of Q."""
-    unit = torch.eye(len(G), dtype=G.dtype, device=G.device)[:, list(block)]
+    here = slice(block.start, block.stop)
+    unit = torch.eye(len(G), dtype=G.dtype, device=G.device)[:, here]
     free = unit - Q @ (Q.mT @ (G @ unit))
     free = free - Q @ (Q.mT @ (G @ free))  # twice is enough
     # In units of the functions themselves: what is left of one that Q holds already is rounding.
-    size = G.diagonal()[list(block)].clamp_min(1e-300).rsqrt()
+    size = G.diagonal()[here].clamp_min(1e-300).rsqrt()
     eigen, vectors = torch.linalg.eigh(size[:, None] * (free.mT @ G @ free) * size)
     keep = eigen > least
     return free @ (size[:, None] * vectors[:, keep] * eigen[keep].rsqrt()), eigen[keep]

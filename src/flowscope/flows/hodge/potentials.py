@@ -63,7 +63,8 @@ class Functions:
 
     def regressors(self, z: Float64[Tensor, "N d"]) -> Float64[Tensor, "N s"]:
         """φ at whitened points."""
-        return self.smooth.fields(z, torch.zeros_like(z[:, 0]))[:, list(self.columns)]
+        columns = torch.tensor(self.columns, device=z.device)
+        return self.smooth.fields(z, torch.zeros_like(z[:, 0]))[:, columns]
 
     def gradients(self, z: Float64[Tensor, "N d"]) -> Float64[Tensor, "N p d"]:
         """∇ψ at whitened points."""

@@ -5,6 +5,7 @@ functions of (t, x); noise comes from a ``torch.Generator``.
 """
 
 from flowscope.flows.sampling.budgets import StepBudget, step_budget
+from flowscope.flows.sampling.dormand import smooth_path
 from flowscope.flows.sampling.doubling import (
     Doubling,
     DoublingSlope,
@@ -61,6 +62,7 @@ __all__ = [
     "score_to_velocity",
     "sde_path",
     "simplex_flow",
+    "smooth_path",
     "step_budget",
     "step_doubling",
     "weak_error_slope",

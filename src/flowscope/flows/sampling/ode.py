@@ -32,17 +32,19 @@ from flowscope.flows.sampling.fields import (
 )
 from flowscope.simplex.probability import ArrayLike
 
-__all__ = ["OdePath", "ode_path"]
+__all__ = ["BLOWN_UP", "OdePath", "Status", "Stop", "ode_path"]
 
 Stop: TypeAlias = Literal["stiff", "diverged"]
+Status: TypeAlias = Literal["ok", "stiff", "diverged"]
 Method: TypeAlias = Literal["dopri5", "euler", "midpoint", "heun", "rk4"]
 
 _ADAPTIVE = "dopri5"
 _FIXED = {"euler": "euler", "midpoint": "midpoint", "heun": "heun2", "rk4": "rk4"}
 # Error of a trial step that met something not finite: too large to accept, small enough to compute.
 _REJECTED = 1e30
-# A state this many times its start when the steps vanish has blown up, and is not merely stiff.
-_BLOWN_UP = 1e6
+
+BLOWN_UP = 1e6
+"""A state this many times its start when the steps vanish has blown up, and is not merely stiff."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,7 +58,7 @@ class OdePath:
 
     states: Float[Tensor, "T ..."]
     times: Float64[Tensor, " T"]
-    status: Literal["ok", "stiff", "diverged"]
+    status: Status
     because: str | None
     reached: float
     evaluations: int
@@ -192,7 +194,7 @@ class _Watched:
 
     def __init__(self, velocity: Field, x0: Tensor, direction: float, how: _How) -> None:
         self.velocity, self.direction, self.how = velocity, direction, how
-        self.large = _BLOWN_UP * (1 + float(x0.detach().abs().amax()))
+        self.large = BLOWN_UP * (1 + float(x0.detach().abs().amax()))
         self.evaluations = self.steps = 0
         self.reached = float("nan")
         self.broken = False  # something in the current trial step was not finite

@@ -63,5 +63,5 @@ def share(name: str, meaning: str) -> Column:
     return Column(name, meaning, "", INTERVAL, optional=True)
 
 
-PASS_SETTINGS = ("batch", "curvature_pairs")
+PASS_SETTINGS = ("batch", "curvature_pairs", "readout")
 """Settings that decide what the pass over all prompts leaves."""

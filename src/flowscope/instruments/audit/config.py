@@ -19,6 +19,11 @@ class AuditConfig(ReadingConfig):
     threshold: float = setting(
         0.15, "Relative variation up to which P0 lets a segment of layers be read as a flow", gt=0
     )
+    readout: Literal["exact", "model"] = setting(
+        "exact",
+        "What the output product reads from a half-precision model at each layer: the exact state, "
+        "or the state as the model rounds it, which takes half the time",
+    )
     locking_tokens: int = setting(
         24, "Tokens per prompt that P2 compares with each other; 0 leaves P2 out", ge=0
     )

@@ -20,7 +20,7 @@ from flowscope.probes import (
     positions_readout,
 )
 from flowscope.records import Unavailable
-from flowscope.tap import AttentionCall, BlockPass, Chain, Tail
+from flowscope.tap import AttentionCall, BlockPass, Chain, Operands, Tail
 
 __all__ = ["DepthReading", "Measured", "Sampling", "measured"]
 
@@ -29,10 +29,15 @@ _PREFIXES = ("head_", "curvature_")
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How many pairs of rows per prompt the curvature is read on, and whether with its null."""
+    """What is read of a batch.
+
+    ``pairs`` of rows per prompt for the curvature, with its ``null`` or without, and what the
+    output product reads (`Tail.widened`).
+    """
 
     pairs: int = 4
     null: bool = True
+    operands: Operands = "exact"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,8 +83,8 @@ class DepthReading(TapProbe):
         self._depth: DepthProbe | HiddenProbe
         self._pooled = isinstance(tail, Tail) and not tail.positionwise
         if isinstance(tail, Tail) and tail.target == "logits":
-            readout = pooled_readout(tail) if self._pooled else positions_readout(tail)
-            self._depth = DepthProbe(readout, width=tail.width, pooled=self._pooled)
+            made = pooled_readout if self._pooled else positions_readout
+            self._depth = DepthProbe(made(tail, sampling.operands))
             return
         self._depth = HiddenProbe()
         self._because = (

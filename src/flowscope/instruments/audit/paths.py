@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from flowscope.models.prompts import Batch, Prompts
 from flowscope.probes import (
-    Arrays,
     InputBatch,
     LogitReadout,
     PathProbe,
@@ -19,8 +18,9 @@ from flowscope.probes import (
     TapProbe,
     tap_pass,
 )
+from flowscope.probes.layers.paths import Paths as ProbedPaths
 from flowscope.records import Unavailable
-from flowscope.tap import BlockPass, Chain, Tail
+from flowscope.tap import BlockPass, Chain, Operands, Tail
 
 __all__ = ["PathReading", "Paths", "read_tokens", "sampled_paths", "target_tokens"]
 
@@ -40,7 +40,7 @@ class Paths:
     prompt, position
         Where each token is.
     hidden
-        Its state after every block, layer 0 first: ``[n, L + 1, d]``.
+        Its state after every block, layer 0 first: ``[n, L + 1, d]``, where the model is.
     close
         Rows of the tokens that are looked at in full: whole laws, not coordinates.
     between
@@ -75,13 +75,23 @@ class PathReading(TapProbe):
         one at least, where that would be more than 384 in all).
     visible
         Whether tokens of a masked model that are not hidden are followed instead.
+    operands
+        What the output product reads, see `Tail.widened`.
     """
 
     prefix = None
 
-    def __init__(self, *, prompts: int, positions: int, close: int, visible: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        prompts: int,
+        positions: int,
+        close: int,
+        visible: bool = False,
+        operands: Operands = "exact",
+    ) -> None:
         self._prompts, self._positions, self._close = prompts, positions, close
-        self._visible = visible
+        self._visible, self._operands = visible, operands
         self._batch: InputBatch | None = None
         self._probes: tuple[PathProbe, PathProbe] | None = None
         self._tail: Tail | Unavailable = Unavailable("no block was seen")
@@ -132,17 +142,17 @@ class PathReading(TapProbe):
                 "the model pools its positions before the output: a token has no path"
             )
         assert self._probes is not None
-        wide, near = (probe.arrays() for probe in self._probes)
+        wide, near = (probe.paths() for probe in self._probes)
         self._probes = None
         return Paths(
-            prompt=wide["path_prompt"],
-            position=wide["path_position"],
-            hidden=torch.from_numpy(wide["path_hidden"]),
+            prompt=wide.prompt,
+            position=wide.position,
+            hidden=wide.hidden,
             close=_places(wide, near),
-            between=torch.from_numpy(near["path_between"])
-            if "path_between" in near
-            else Unavailable("the writes of its blocks cannot be told apart"),
-            readout=LogitReadout(tail),
+            between=Unavailable("the writes of its blocks cannot be told apart")
+            if near.between is None
+            else near.between,
+            readout=LogitReadout(tail, self._operands),
         )
 
 
@@ -171,10 +181,10 @@ def sampled_paths(
     return reading.paths()
 
 
-def _places(wide: Arrays, near: Arrays) -> NDArray[np.int64]:
-    """Rows of the near table in the wide one; both are sorted by prompt and position."""
-    step = int(max(wide["path_position"].max(), 0)) + 1
-    where = [a["path_prompt"].astype(np.int64) * step + a["path_position"] for a in (wide, near)]
+def _places(wide: ProbedPaths, near: ProbedPaths) -> NDArray[np.int64]:
+    """Rows of the near paths among the wide ones; both are sorted by prompt and position."""
+    step = int(max(wide.position.max(), 0)) + 1
+    where = [paths.prompt.astype(np.int64) * step + paths.position for paths in (wide, near)]
     found: NDArray[np.int64] = np.searchsorted(where[0], where[1])
     return found
 

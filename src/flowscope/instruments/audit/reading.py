@@ -81,7 +81,12 @@ def prompt_counts(bench: AuditBench) -> Counts:
 
 def depth_probes(bench: AuditBench) -> dict[str, TapProbe]:
     """Return what the stage `variation` reads of every prompt."""
-    return {_DEPTH: DepthReading(Sampling(pairs=bench.config.curvature_pairs, null=True))}
+    return {_DEPTH: DepthReading(_sampling(bench, null=True))}
+
+
+def _sampling(bench: AuditBench, *, null: bool) -> Sampling:
+    config = bench.config
+    return Sampling(pairs=config.curvature_pairs, null=null, operands=config.readout)
 
 
 def path_probes(bench: AuditBench) -> dict[str, TapProbe]:
@@ -90,7 +95,9 @@ def path_probes(bench: AuditBench) -> dict[str, TapProbe]:
     if not config.flow_positions or prompts.images:
         return {}
     positions, close = config.flow_positions, config.flow_close
-    reading = PathReading(prompts=len(prompts), positions=positions, close=close)
+    reading = PathReading(
+        prompts=len(prompts), positions=positions, close=close, operands=config.readout
+    )
     return {"paths": bench.once("path reading", lambda: reading)}
 
 
@@ -125,7 +132,7 @@ def random_weights(bench: AuditBench) -> Measured | Unavailable:
     few = bench.subject.few
     bench.list_pass(name, len(few))
     # The null is asked of the model itself, not of its control.
-    reading = DepthReading(Sampling(pairs=bench.config.curvature_pairs, null=False))
+    reading = DepthReading(_sampling(bench, null=False))
     batches = batches_of(replace(loaded, model=twin), few, bench.config.batch)
     advance = bench.counter(name, len(few)).advance
     with bench.timed(name):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from flowscope.errors import InvalidInputError
@@ -32,6 +33,8 @@ from flowscope.records import Unavailable
 __all__ = ["AuditBench", "AuditSubject", "prepare"]
 
 _LOGITS_HELD = 2**26
+# On a GPU the logits of a batch may take one part in so many of its memory: twice they are held.
+_GPU_SHARE = 24
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,5 +148,14 @@ def _material(loaded: Loaded, config: AuditConfig, given: Mapping[str, Any]) -> 
 def _fitted(config: AuditConfig, model: nn.Module, prompts: Prompts) -> AuditConfig:
     outcomes = getattr(getattr(model, "config", None), "vocab_size", None) or 1
     longest = 1 if prompts.images else max(len(item) for item in prompts.items)
-    batch = max(min(config.batch, _LOGITS_HELD // (longest * int(outcomes))), 1)
+    held = _logits_held(next(model.parameters()).device)
+    batch = max(min(config.batch, held // (longest * int(outcomes))), 1)
     return config.model_copy(update={"batch": batch})
+
+
+def _logits_held(device: torch.device) -> int:
+    """Numbers of one batch of logits; a GPU's memory as a whole decides, so that runs resume."""
+    if device.type != "cuda":
+        return _LOGITS_HELD
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(memory // (_GPU_SHARE * torch.float32.itemsize), _LOGITS_HELD)

@@ -50,4 +50,5 @@ INSTRUMENT = Instrument(
         interventions.STAGE,
         forecast.STAGE,
     ),
+    studies=("pde_view.STUDY",),
 )

@@ -6,6 +6,7 @@ __all__ = ["HOMES", "PACKAGES", "exported_names", "result_names"]
 
 HOMES = {
     "Comparison": "flowscope.lab.display.compare",
+    "Infiller": "flowscope.models.infilling.infiller",
     "Loaded": "flowscope.models.loading",
     "Reproduction": "flowscope.lab.study",
     "Result": "flowscope.lab.result",
@@ -13,6 +14,7 @@ HOMES = {
     "compare": "flowscope.lab.display.compare",
     "couple": "flowscope.levers",
     "doctor": "flowscope.models.doctor",
+    "infiller": "flowscope.models.infilling.loading",
     "load": "flowscope.models.loading",
     "open_run": "flowscope.lab.result",
     "reproduce": "flowscope.lab.study",

@@ -136,6 +136,8 @@ def _definition(function: Callable[..., Any]) -> list[str]:
 
 
 def _literal(value: Any) -> str:
+    if isinstance(value, tuple) and value:
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 

@@ -30,6 +30,7 @@ def declared_page(instrument: Instrument, **drawing: Any) -> Page:
         tables=_purposes(instrument.tables, optional=False),
         extras=_purposes({**instrument.tables, **of_studies}, optional=True),
         study_tables=_purposes(of_studies, optional=False),
+        alone=frozenset(name for study in studies if study.prepare for name in study.tables),
         columns=_meanings({**instrument.tables, **of_studies}),
         arrays=instrument.arrays,
         findings=partial(plain_findings, instrument),

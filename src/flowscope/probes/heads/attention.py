@@ -33,8 +33,8 @@ class AttentionEntropyProbe(Reducer):
         self._layers, self._chunk = layers, chunk
         self._prompts: NDArray[np.int64] = np.zeros(0, np.int64)
         self._mask = torch.zeros(0)
-        self._sums: dict[int, NDArray[np.float64]] = {}
-        self._sizes: dict[int, NDArray[np.float64]] = {}
+        self._sums: dict[int, Tensor] = {}
+        self._sizes: dict[int, Tensor] = {}
 
     def begin(self, prompts: NDArray[np.int64], mask: Tensor) -> None:
         """A batch starts: the prompt of each row, and which positions count."""
@@ -49,11 +49,15 @@ class AttentionEntropyProbe(Reducer):
         for start in range(0, call.q.shape[-2], self._chunk):
             rows = slice(start, start + self._chunk)
             share, counted = _entropy_share(call.logits(rows))
-            kept = counted & self._mask[:, None, rows].to(counted.device)
+            kept = counted & self._masked(counted.device)[:, None, rows]
             sums = sums.to(share.device) + (share * kept).sum(-1, dtype=torch.float64)
             sizes = sizes.to(share.device) + kept.sum(-1, dtype=torch.float64)
-        self._sums[call.site.index] = sums.cpu().numpy()
-        self._sizes[call.site.index] = sizes.cpu().numpy()
+        self._sums[call.site.index], self._sizes[call.site.index] = sums, sizes
+
+    def _masked(self, device: torch.device) -> Tensor:
+        if self._mask.device != device:
+            self._mask = self._mask.to(device)
+        return self._mask
 
     def end(self) -> None:
         """The batch is over; ``[prompts, layers, heads]`` sums stay."""
@@ -62,11 +66,18 @@ class AttentionEntropyProbe(Reducer):
             self.take(
                 {
                     "head_prompt": self._prompts,
-                    "head_entropy": np.stack([self._sums[i] for i in order], 1),
-                    "head_rows": np.stack([self._sizes[i] for i in order], 1),
+                    "head_entropy": _columns([self._sums[i] for i in order]),
+                    "head_rows": _columns([self._sizes[i] for i in order]),
                 }
             )
         self._sums, self._sizes = {}, {}
+
+
+def _columns(layers: list[Tensor]) -> NDArray[np.float64]:
+    """Numbers of all layers on the CPU, layers on the second axis; waits once."""
+    together = torch.stack([layer.to(layers[-1].device) for layer in layers], 1)
+    found: NDArray[np.float64] = together.cpu().numpy()
+    return found
 
 
 def _entropy_share(logits: Tensor) -> tuple[Tensor, Tensor]:

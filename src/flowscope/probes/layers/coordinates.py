@@ -23,12 +23,14 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.gram import centred_gram, principal_axes, quadratic_variation_gram
+from flowscope.probes.layers.readouts import rows_at_once
 from flowscope.records import Unavailable
-from flowscope.tap import LinearOutput, Tail
+from flowscope.tap import LinearOutput, Operands, Tail
 
 __all__ = ["LogitCoordinates", "LogitReadout"]
 
 _LOGITS_AT_ONCE = 2**22
+_WIDENED = 2**26  # weights widened at a time
 _AXES_FROM = 4096  # states the axes are found from
 _POWERS, _SPARE = 6, 8
 
@@ -53,9 +55,9 @@ class LogitCoordinates:
     _reduce: Callable[[Tensor], Tensor]
 
     def reduced(self, hidden: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch r"]:
-        """Coordinates y of hidden states, in float64 on the CPU."""
+        """Coordinates y of hidden states, in float64 on the device of the axes."""
         rows = hidden.reshape(-1, hidden.shape[-1])
-        pieces = [self._reduce(piece).double().cpu() for piece in torch.split(rows, self._chunk)]
+        pieces = [self._reduce(piece).double() for piece in torch.split(rows, self._chunk)]
         return torch.cat(pieces).reshape(*hidden.shape[:-1], self.axes.shape[1])
 
     def lifted(self, shift: Float[Tensor, "*batch r"]) -> Float[Tensor, "*batch V"]:
@@ -64,7 +66,7 @@ class LogitCoordinates:
 
     @property
     def _chunk(self) -> int:
-        return max(_LOGITS_AT_ONCE // len(self.axes), 16)
+        return rows_at_once(len(self.axes), self.axes.device, _LOGITS_AT_ONCE)
 
 
 class LogitReadout:
@@ -74,6 +76,8 @@ class LogitReadout:
     ----------
     tail
         A position-wise tail that leads to logits.
+    operands
+        What the output product reads, see `Tail.widened`.
 
     Raises
     ------
@@ -81,13 +85,13 @@ class LogitReadout:
         When the tail mixes positions.
     """
 
-    def __init__(self, tail: Tail) -> None:
+    def __init__(self, tail: Tail, operands: Operands = "exact") -> None:
         if not tail.positionwise:
             raise InvalidInputError(
                 "coordinates of logits need a tail that reads each position on its own; this one "
                 "mixes positions (it pools or reshapes them)."
             )
-        self._tail = tail.widened()
+        self._tail = tail.widened(operands)
         self.width, self.device = tail.width, tail.device
 
     def logits(self, hidden: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch V"]:
@@ -102,9 +106,7 @@ class LogitReadout:
             return self._streamed(rows, rank)
         x = output.states(rows).double()
         found = principal_axes(torch.cov(x.mT), self._gram, rank)
-        U = output.weight
-        centred = (U - U.mean(0, dtype=torch.float64).to(U)).to(torch.float32)
-        axes = centred @ found.combination.to(torch.float32)
+        axes = _centred_product(output.weight, found.combination.to(torch.float32))
         offset = (output.bias.to(axes) @ axes).double()
         return LogitCoordinates(
             axes=axes,
@@ -116,16 +118,16 @@ class LogitReadout:
     def squared_steps(
         self, before: Float[Tensor, "n d"], after: Float[Tensor, "n d"]
     ) -> Float[Tensor, "n"]:
-        """Squared length of the step of the centred logits between states, in float64 on the CPU.
+        """Squared length of the step of the centred logits between states, in float64.
 
         It counts the whole step: what lies inside some coordinates, and what lies outside.
         """
         output = self._output
         if not isinstance(output, Unavailable):
             x = [output.states(rows.to(self.device)).double() for rows in (before, after)]
-            return quadratic_variation_gram(x[1] - x[0], self._gram).cpu()
+            return quadratic_variation_gram(x[1] - x[0], self._gram)
         pairs = zip(self._pieces(before), self._pieces(after), strict=True)
-        return torch.cat([(b - a).double().square().sum(-1).cpu() for a, b in pairs])
+        return torch.cat([(b - a).double().square().sum(-1) for a, b in pairs])
 
     @cached_property
     def _output(self) -> LinearOutput | Unavailable:
@@ -141,7 +143,7 @@ class LogitReadout:
         return z - z.mean(-1, keepdim=True)
 
     def _pieces(self, rows: Tensor) -> Iterator[Tensor]:
-        for piece in torch.split(rows, max(_LOGITS_AT_ONCE // self.width, 16)):
+        for piece in torch.split(rows, rows_at_once(self.width, self.device, _LOGITS_AT_ONCE)):
             yield self._centred(piece)
 
     def _streamed(self, rows: Tensor, rank: int) -> LogitCoordinates:
@@ -172,3 +174,12 @@ class LogitReadout:
             route="streamed",
             _reduce=lambda h: self._centred(h) @ axes,
         )
+
+
+def _centred_product(U: Float[Tensor, "V d"], M: Float[Tensor, "d r"]) -> Float[Tensor, "V r"]:
+    """U less its mean row, times M, in float32; a half-precision U is widened in pieces."""
+    mean = U.mean(0, dtype=torch.float64)
+    if U.dtype in (torch.float32, torch.float64):
+        return (U - mean.to(U)).to(torch.float32) @ M
+    rows = max(1, _WIDENED // U.shape[1])
+    return torch.cat([(part.float() - mean.float()) @ M for part in torch.split(U, rows)])

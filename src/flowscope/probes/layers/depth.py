@@ -5,8 +5,8 @@ with the one before. One buffer of logits for the tokens of the *batch* is held,
 of layers or prompts; what is kept per token and layer is a few scalars.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -16,13 +16,11 @@ from torch import Tensor
 
 from flowscope.errors import TapError
 from flowscope.flows import DepthMeter
+from flowscope.probes.layers.readouts import Readout, rows_at_once
 from flowscope.probes.reducer import Arrays, Reducer
-from flowscope.tap import BlockPass, Tail
+from flowscope.tap import BlockPass
 
-__all__ = ["DepthProbe", "Rows", "pooled_readout", "positions_readout"]
-
-Readout = Callable[[Tensor], Tensor]
-_LOGITS_AT_ONCE = 2**24
+__all__ = ["DepthProbe", "Rows"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -58,17 +56,33 @@ class Rows:
         position = np.tile(np.arange(length), len(self.prompt))
         return type(self)(prompt=np.repeat(self.prompt, length), position=position, chosen=whole)
 
+    def at(self, numbers: NDArray[np.int64]) -> Self:
+        """Some of the rows that count, by their numbers in ascending order."""
+        places = self._numbers[torch.from_numpy(numbers)]
+        chosen = torch.zeros(self.chosen.numel(), dtype=torch.bool)
+        chosen[places] = True
+        return type(self)(
+            prompt=self.prompt[numbers],
+            position=self.position[numbers],
+            chosen=chosen.reshape(self.chosen.shape),
+        )
 
-def positions_readout(tail: Tail) -> Readout:
-    """Logits of each chosen position on its own."""
-    wide = tail.widened()
-    return lambda hidden: wide.rows(hidden)
+    def taken(self, hidden: Tensor) -> Tensor:
+        """The rows of a hidden state ``[batch, length, d]`` that count, as ``[rows, d]``."""
+        flat = hidden.detach().flatten(0, 1)
+        if len(self._numbers) == len(flat):
+            return flat
+        if hidden.device not in self._places:  # once per device: a mask would make the host wait
+            self._places[hidden.device] = self._numbers.to(hidden.device)
+        return flat.index_select(0, self._places[hidden.device])
 
+    @cached_property
+    def _numbers(self) -> Tensor:
+        return self.chosen.cpu().flatten().nonzero()[:, 0]
 
-def pooled_readout(tail: Tail) -> Readout:
-    """Logits of each sequence as a whole, for models that pool before their output."""
-    wide = tail.widened()
-    return lambda hidden: wide(hidden)
+    @cached_property
+    def _places(self) -> dict[torch.device, Tensor]:
+        return {}
 
 
 class DepthProbe(Reducer):
@@ -81,26 +95,25 @@ class DepthProbe(Reducer):
     Parameters
     ----------
     readout
-        From chosen hidden states to logits (`positions_readout`, `pooled_readout`).
-    pooled
-        Whether the readout takes whole sequences: then a batch row is one row.
-    width
-        Size of the vocabulary: as many rows are read at a time as fill a few megabytes.
+        From chosen hidden states to logits (`positions_readout`, `pooled_readout`); of a pooled
+        one a batch row is one row. As many rows are read at a time as fill a few megabytes, and on
+        a GPU as fit.
     """
 
     keys = ("prompt", "position")
 
-    def __init__(self, readout: Readout, *, width: int, pooled: bool = False) -> None:
+    def __init__(self, readout: Readout) -> None:
         super().__init__()
-        self._readout, self._pooled = readout, pooled
-        self._chunk = max(_LOGITS_AT_ONCE // width, 16)
+        self._readout, self._pooled = readout, readout.pooled
+        self._chunk = 0
         self._rows: Rows | None = None
         self._meter: DepthMeter | None = None
-        self._columns: dict[str, list[Tensor]] = {}
 
     def begin(self, rows: Rows) -> None:
         """A batch starts; its passes follow."""
-        self._rows, self._meter, self._columns = rows, None, {}
+        if self._rows is not None:  # the last batch broke off
+            self._meter = None
+        self._rows, self._chunk = rows, 0
 
     def update(self, event: BlockPass) -> None:
         """One block of the batch; the first one also gives layer 0."""
@@ -114,31 +127,32 @@ class DepthProbe(Reducer):
 
     def _advance(self, hidden: Tensor) -> None:
         assert self._rows is not None
-        chosen = hidden if self._pooled else hidden[self._rows.chosen.to(hidden.device)]
-        chosen = chosen.detach().to(torch.promote_types(hidden.dtype, torch.float32))
-        first = self._meter is None
-        parts: dict[str, list[Tensor]] = {}
+        chosen = hidden.detach() if self._pooled else self._rows.taken(hidden)
+        chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
+        self._chunk = self._chunk or rows_at_once(self._readout.width, hidden.device)
         for start in range(0, len(chosen), self._chunk):
             piece = slice(start, min(start + self._chunk, len(chosen)))
-            logits = self._readout(chosen[piece])
-            if self._meter is None:
-                self._meter = DepthMeter(
-                    len(chosen), logits.shape[-1], dtype=logits.dtype, device=logits.device
-                )
             meter = self._meter
-            told = [meter.start(piece, logits)] if first else meter.advance(piece, logits)
-            for numbers in told:
-                for field in fields(numbers):
-                    parts.setdefault(field.name, []).append(getattr(numbers, field.name))
-        for name, pieces in parts.items():
-            self._columns.setdefault(name, []).append(torch.cat(pieces).cpu())
+            fits = meter is not None and meter.device.type != "cpu" and meter.rows == len(chosen)
+            logits = self._readout(chosen[piece], meter.room(piece) if meter and fits else None)
+            self._fitting_meter(len(chosen), logits).record(piece, logits)
+
+    def _fitting_meter(self, rows: int, logits: Tensor) -> DepthMeter:
+        """The meter of the batch before, where it fits, or another."""
+        meter, width = self._meter, logits.shape[-1]
+        if meter is not None and meter.fits(rows, width, logits.dtype, logits.device):
+            return meter
+        self._meter = DepthMeter(rows, width, dtype=logits.dtype, device=logits.device)
+        return self._meter
 
     def end(self) -> None:
         """The batch is over; only its scalars stay."""
         assert self._rows is not None
-        arrays: Arrays = {
-            name: torch.stack(columns, 1).numpy() for name, columns in self._columns.items()
-        }
+        arrays: Arrays = {}
+        for numbers in () if self._meter is None else self._meter.recorded():
+            arrays |= {name: column.cpu().numpy() for name, column in vars(numbers).items()}
         arrays["prompt"], arrays["position"] = self._rows.prompt, self._rows.position
         self.take(arrays)
-        self._rows, self._meter, self._columns = None, None, {}
+        self._rows = None
+        if self._meter is not None and self._meter.device.type == "cpu":
+            self._meter = None  # its logits are memory that the next pass of the model wants

@@ -153,7 +153,7 @@ class EvolutionProbe(Reducer):
         if self._rows is None:
             raise TapError("An evolution probe must begin a batch before it is updated.")
         for hidden in ([event.hidden_in] if event.site.index == 0 else []) + [event.hidden_out]:
-            rows = hidden.detach()[self._rows.chosen.to(hidden.device)]
+            rows = self._rows.taken(hidden)
             wide = torch.promote_types(rows.dtype, torch.float32)
             self._states.append(rows[torch.as_tensor(self._chosen, device=rows.device)].to(wide))
 

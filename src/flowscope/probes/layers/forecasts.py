@@ -23,6 +23,7 @@ from torch import Tensor
 
 from flowscope.flows.drift import first_order, restricted_bound
 from flowscope.probes.layers.coordinates import LogitCoordinates, LogitReadout
+from flowscope.probes.layers.readouts import rows_at_once
 from flowscope.probes.reducer import Arrays
 from flowscope.simplex import entropy, oscillation
 from flowscope.simplex.probability import split_peak
@@ -31,6 +32,7 @@ __all__ = ["REFERENCES", "Forecast", "forecast_errors", "local_statistics"]
 
 REFERENCES = ("persistence", "floor", "line")
 _LOGITS_AT_ONCE = 2**22
+_COPIES = 24
 _LEADING = 4
 
 
@@ -79,6 +81,8 @@ def forecast_errors(
     """
     y = coordinates.reduced(hidden)
     rows = max(_LOGITS_AT_ONCE // (readout.width * 8), 4)
+    if readout.device.type != "cpu":
+        rows = rows_at_once(readout.width, readout.device, copies=_COPIES)
     found: dict[str, list[Tensor]] = {}
     for start in range(0, len(hidden), rows):
         piece = slice(start, start + rows)
@@ -107,12 +111,13 @@ def local_statistics(
     """
     rows = hidden.flatten(0, 1)
     parts = []
-    for piece in torch.split(rows, max(_LOGITS_AT_ONCE // readout.width, 16)):
+    chunk = rows_at_once(readout.width, readout.device, _LOGITS_AT_ONCE, copies=_COPIES)
+    for piece in torch.split(rows, chunk):
         p = readout.logits(piece).softmax(-1)
-        parts.append(torch.stack([entropy(p), split_peak(p)[1].sum(-1)], -1).double().cpu())
+        parts.append(torch.stack([entropy(p), split_peak(p)[1].sum(-1)], -1).double())
     steps = y[..., :_LEADING].diff(dim=1)
-    before = torch.cat([torch.zeros_like(steps[:, :1]), steps[:, :-1]], 1)
-    return torch.cat([torch.cat(parts).reshape(*hidden.shape[:2], 2), before.double()], -1)
+    before = torch.cat([torch.zeros_like(steps[:, :1]), steps[:, :-1]], 1).double()
+    return torch.cat([torch.cat(parts).reshape(*hidden.shape[:2], 2).to(before), before], -1)
 
 
 @dataclass(frozen=True, eq=False)

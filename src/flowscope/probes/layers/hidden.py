@@ -1,6 +1,8 @@
 """Variation of the hidden states themselves, where a model has no output to read along depth."""
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.probes.layers.depth import Rows
@@ -35,23 +37,30 @@ class HiddenProbe(Reducer):
         if event.site.index == 0:
             self._rows = self._rows.over(event.hidden_in.shape[1])
         before, after = (
-            hidden.detach()[self._rows.chosen.to(hidden.device)].to(torch.float32)
+            self._rows.taken(hidden).to(torch.float32)
             for hidden in (event.hidden_in, event.hidden_out)
         )
         if event.site.index == 0:
-            self._states.append(before.square().sum(-1).cpu())
-        self._steps.append((after - before).square().sum(-1).cpu())
-        self._states.append(after.square().sum(-1).cpu())
+            self._states.append(before.square().sum(-1))
+        self._steps.append((after - before).square().sum(-1))
+        self._states.append(after.square().sum(-1))
 
     def end(self) -> None:
         """The batch is over; only its scalars stay."""
         assert self._rows is not None
         self.take(
             {
-                "step_sq": torch.stack(self._steps, 1).numpy(),
-                "state_sq": torch.stack(self._states, 1).numpy(),
+                "step_sq": _columns(self._steps),
+                "state_sq": _columns(self._states),
                 "prompt": self._rows.prompt,
                 "position": self._rows.position,
             }
         )
         self._rows = None
+
+
+def _columns(layers: list[Tensor]) -> NDArray[np.float32]:
+    """Numbers of every layer side by side, from wherever each layer was."""
+    together = torch.stack([layer.to(layers[0].device) for layer in layers], 1)
+    found: NDArray[np.float32] = together.cpu().numpy()
+    return found

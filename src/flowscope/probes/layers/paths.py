@@ -5,6 +5,8 @@ keeping its activations; a bounded number per prompt, chosen by the smallest has
 drift and the same whatever the batches were.
 """
 
+from typing import NamedTuple, Self
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from flowscope.probes.layers.depth import Rows
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.tap import BlockPass
 
-__all__ = ["PathProbe", "sampled_rows"]
+__all__ = ["PathProbe", "Paths", "sampled_rows"]
 
 
 def sampled_rows(rows: Rows, count: int) -> NDArray[np.int64]:
@@ -29,12 +31,25 @@ def sampled_rows(rows: Rows, count: int) -> NDArray[np.int64]:
     return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, np.int64)
 
 
+class Paths(NamedTuple):
+    """Paths of sampled tokens, sorted by prompt and position; the states are where the model is.
+
+    ``hidden`` is ``[rows, L + 1, d]``, ``between`` ``[rows, L, writes − 1, d]`` or None.
+    """
+
+    prompt: NDArray[np.int64]
+    position: NDArray[np.int64]
+    hidden: Tensor
+    between: Tensor | None
+
+
 class PathProbe(Reducer):
     """Hidden states of sampled tokens at every layer.
 
     `arrays` has one row per token: ``path_prompt``, ``path_position``, ``path_hidden``
     ``[rows, L + 1, d]``, and with ``between`` the states between the writes of each block,
     ``path_between`` ``[rows, L, writes − 1, d]``, where every block has the same number of them.
+    `paths` has the same without a copy to the CPU.
 
     Parameters
     ----------
@@ -50,14 +65,15 @@ class PathProbe(Reducer):
         super().__init__()
         self._positions, self._asked = positions, between
         self._rows: Rows | None = None
-        self._chosen: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._sampled: Rows | None = None
         self._states: list[Tensor] = []
         self._between: list[Tensor] = []
+        self._batches: list[Paths] = []
 
     def begin(self, rows: Rows) -> None:
         """A batch starts; its passes follow."""
         self._rows, self._states, self._between = rows, [], []
-        self._chosen = sampled_rows(rows, self._positions)
+        self._sampled = rows.at(sampled_rows(rows, self._positions))
 
     def update(self, event: BlockPass) -> None:
         """One block of the batch; the first one also gives layer 0."""
@@ -74,22 +90,66 @@ class PathProbe(Reducer):
             self._between.append(torch.stack(along, 1))
 
     def _taken(self, hidden: Tensor) -> Tensor:
-        assert self._rows is not None
-        rows = hidden.detach()[self._rows.chosen.to(hidden.device)]
-        rows = rows[torch.as_tensor(self._chosen, device=rows.device)]
-        return rows.to(torch.promote_types(rows.dtype, torch.float32)).cpu()
+        assert self._sampled is not None
+        rows = self._sampled.taken(hidden)
+        return rows.to(torch.promote_types(rows.dtype, torch.float32), copy=True)
 
     def end(self) -> None:
         """The batch is over; the paths of its sampled tokens stay."""
-        assert self._rows is not None
-        arrays: Arrays = {
-            "path_prompt": self._rows.prompt[self._chosen],
-            "path_position": self._rows.position[self._chosen],
-            "path_hidden": torch.stack(self._states, 1).numpy(),
-        }
+        assert self._sampled is not None
+        between = None
         if len(self._between) == len(self._states) - 1:
             same = len({part.shape for part in self._between}) == 1
-            if same:
-                arrays["path_between"] = torch.stack(self._between, 1).numpy()
-        self.take(arrays)
-        self._rows, self._states, self._between = None, [], []
+            between = torch.stack(_together(self._between), 1) if same else None
+        sampled, hidden = self._sampled, torch.stack(_together(self._states), 1)
+        self._batches.append(Paths(sampled.prompt, sampled.position, hidden, between))
+        self._rows, self._sampled, self._states, self._between = None, None, [], []
+
+    def paths(self) -> Paths:
+        """Paths of all batches."""
+        prompt, position = (
+            np.concatenate([getattr(batch, name) for batch in self._batches])
+            for name in ("prompt", "position")
+        )
+        order = np.lexsort([position, prompt])
+        rows = torch.from_numpy(order)
+        parts = [batch.between for batch in self._batches if batch.between is not None]
+        whole = len(parts) == len(self._batches)
+        return Paths(
+            prompt=prompt[order],
+            position=position[order],
+            hidden=_in_order([batch.hidden for batch in self._batches], rows),
+            between=_in_order(parts, rows) if whole else None,
+        )
+
+    def merge(self, other: Self) -> None:
+        """Add everything another probe of the same kind has kept."""
+        self._batches.extend(other._batches)
+
+    def clear(self) -> None:
+        """Forget everything that was kept."""
+        self._batches.clear()
+
+    def arrays(self) -> Arrays:
+        """The same as one table on the CPU; empty when nothing was kept."""
+        if not self._batches:
+            return {}
+        found = self.paths()
+        arrays: Arrays = {
+            "path_prompt": found.prompt,
+            "path_position": found.position,
+            "path_hidden": found.hidden.cpu().numpy(),
+        }
+        if found.between is not None:
+            arrays["path_between"] = found.between.cpu().numpy()
+        return arrays
+
+
+def _together(tensors: list[Tensor]) -> list[Tensor]:
+    """Tensors of blocks that may lie on several devices, on that of the last."""
+    return [tensor.to(tensors[-1].device) for tensor in tensors]
+
+
+def _in_order(parts: list[Tensor], rows: Tensor) -> Tensor:
+    whole = torch.cat(parts)
+    return whole[rows.to(whole.device)]

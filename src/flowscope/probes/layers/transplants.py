@@ -5,13 +5,18 @@ how far its own step moved it, and how far the steps of two other tokens of its 
 ranking, would have moved it (:func:`flowscope.simplex.transplanted_steps`).
 """
 
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from flowscope.errors import TapError
-from flowscope.probes.layers.depth import Readout, Rows
+from flowscope.flows.lent import LentSteps, joined_steps, lent_steps
+from flowscope.flows.swept import SweptPasses, sweeps_run
+from flowscope.probes.layers.depth import Rows
+from flowscope.probes.layers.readouts import Readout
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.simplex import TransplantedSteps, transplanted_steps
 from flowscope.tap import BlockPass
@@ -72,13 +77,15 @@ class TransplantProbe(Reducer):
         super().__init__()
         self._readout, self._seed = readout, seed
         self._rows: Rows | None = None
-        self._logits: list[Tensor] = []
-        self._columns: dict[str, list[Tensor]] = {}
+        self._states: list[Tensor] = []
+        self._steps: list[_Steps] = []
+        self._passes: SweptPasses | None = None
 
     def begin(self, rows: Rows) -> None:
         """Start a batch with the tokens of `spaced_rows`; its passes follow."""
-        self._rows, self._logits, self._columns = rows, [], {name: [] for name in _FIELDS}
+        self._rows, self._states, self._steps = rows, [], []
         self._groups = [np.flatnonzero(rows.prompt == p) for p in np.unique(rows.prompt)]
+        self._order = torch.from_numpy(np.concatenate([*self._groups, np.zeros(0, np.int64)]))
 
     def update(self, event: BlockPass) -> None:
         """Read one block of the batch; the first one also gives layer 0."""
@@ -87,41 +94,69 @@ class TransplantProbe(Reducer):
         if not self._groups:
             return
         if event.site.index == 0:
-            self._logits = self._read(event.hidden_in)
-        logits = self._read(event.hidden_out)
-        steps = [
-            self._transplanted(number, event.site.index, before, after)
-            for number, (before, after) in enumerate(zip(self._logits, logits, strict=True))
-        ]
-        for name in _FIELDS:
-            column = torch.cat([getattr(step, name) for step in steps])
-            self._columns[name].append(column.cpu())
-        self._logits = logits
+            self._states = self._read(event.hidden_in)
+        before, after = self._states, self._read(event.hidden_out)
+        donors = [self._donors(group, event.site.index) for group in self._groups]
+        self._steps.append(self._transplanted(before, after, donors))
+        self._states = after
 
     def end(self) -> None:
         """Close the batch; only its scalars stay."""
         assert self._rows is not None
         if self._groups:
-            order = np.concatenate(self._groups)
-            arrays: Arrays = {
-                name: torch.stack(columns, 1).numpy() for name, columns in self._columns.items()
-            }
+            arrays: Arrays = self._read_steps()
+            order = self._order.numpy()
             arrays["prompt"] = self._rows.prompt[order]
             arrays["position"] = self._rows.position[order]
             self.take(arrays)
-        self._rows, self._logits, self._columns = None, [], {}
+        self._rows, self._states, self._steps = None, [], []
 
     def _read(self, hidden: Tensor) -> list[Tensor]:
-        """Logits of the chosen tokens, prompt by prompt."""
+        """Logits of the chosen tokens: prompt by prompt on the CPU, elsewhere at once."""
         assert self._rows is not None
-        chosen = hidden[self._rows.chosen.to(hidden.device)].detach()
+        chosen = self._rows.taken(hidden)
         chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
-        return [self._readout(chosen[group]) for group in self._groups]
+        if chosen.is_cpu:
+            return [self._readout(chosen[group]) for group in self._groups]
+        return [self._readout(chosen[self._order.to(chosen.device, non_blocking=True)])]
+
+    def _donors(self, group: NDArray[np.int64], step: int) -> NDArray[np.int64]:
+        assert self._rows is not None
+        prompt = int(self._rows.prompt[group[0]])
+        return drawn_donors(len(group), np.random.default_rng([self._seed, prompt, step]))
 
     def _transplanted(
-        self, number: int, step: int, before: Tensor, after: Tensor
-    ) -> TransplantedSteps:
-        assert self._rows is not None
-        prompt = int(self._rows.prompt[self._groups[number][0]])
-        rng = np.random.default_rng([self._seed, prompt, step])
-        return transplanted_steps(before, after, drawn_donors(len(before), rng))
+        self, before: list[Tensor], after: list[Tensor], donors: list[NDArray[np.int64]]
+    ) -> "_Steps":
+        if len(before) == len(donors) and before[0].is_cpu:
+            parts = zip(before, after, donors, strict=True)
+            return [transplanted_steps(x, y, chosen) for x, y, chosen in parts]
+        sizes = np.cumsum([0, *(len(group) for group in self._groups)])
+        together = np.concatenate([d + size for d, size in zip(donors, sizes, strict=False)])
+        chosen = torch.from_numpy(together).to(before[0].device, non_blocking=True)
+        passes = self._swept(before[0])
+        if passes is None:
+            return [transplanted_steps(before[0], after[0], chosen)]
+        return lent_steps(before[0], after[0], chosen, passes)
+
+    def _swept(self, logits: Tensor) -> SweptPasses | None:
+        """Sweeps for these logits; None where they cannot run, which the depth probe says."""
+        if self._passes is None and sweeps_run(logits):
+            self._passes = SweptPasses(logits.shape[-1], logits.dtype, logits.device)
+        return self._passes
+
+    def _read_steps(self) -> Arrays:
+        """Numbers of all tokens and steps, on the CPU."""
+        swept = [step for step in self._steps if isinstance(step, LentSteps)]
+        if swept:
+            together = joined_steps(swept)
+            return {name: getattr(together, name).cpu().numpy() for name in _FIELDS}
+        columns: dict[str, list[Tensor]] = {name: [] for name in _FIELDS}
+        for parts in self._steps:
+            assert not isinstance(parts, LentSteps)
+            for name in _FIELDS:
+                columns[name].append(torch.cat([getattr(part, name) for part in parts]))
+        return {name: torch.stack(parts, 1).cpu().numpy() for name, parts in columns.items()}
+
+
+_Steps: TypeAlias = LentSteps | list[TransplantedSteps]

@@ -11,9 +11,6 @@ the flow stand
 * a lookup: the mean path of the same token and of the same position (`flows.drift.lookups`);
 * the chosen kind fitted on half of the prompts (the learning curve);
 * the chosen kind fitted with the layers in random order (an autonomous flow does not notice).
-
-A drift by nearest neighbours jumps where neighbours change, which an adaptive step would resolve
-one by one: it is integrated by Heun's method with a fixed step, the others by Dormand–Prince.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +30,6 @@ from flowscope.flows.drift import (
     Neighbours,
     Training,
     chosen_lookup,
-    drift_sample,
     group_folds,
     half_of_prompts,
     instantaneous_sample,
@@ -47,7 +43,7 @@ from flowscope.flows.drift import (
     scaled_paths,
     shuffled_layers,
 )
-from flowscope.flows.sampling import OdePath, ode_path
+from flowscope.instruments.audit.adequacy.courses import Course, one_layer, onward
 from flowscope.instruments.audit.adequacy.forecasts import KINDS, Adequacy, halves
 from flowscope.instruments.audit.paths import Paths
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
@@ -60,9 +56,6 @@ __all__ = ["cross_forecasts", "skill_table"]
 
 _FOLDS = 5
 _FEWEST_PROMPTS = 14  # five folds in four fifths of each half
-_HEUN_STEPS = 2
-_MOST_STEPS = 30  # per layer; a smooth field takes about five, and a stiff one is no forecast
-_RTOL, _ATOL = 1e-4, 1e-5  # total variation is read to a thousandth; a network is float32
 _TRAINING = Training(epochs=30, patience=4)
 _NEIGHBOURS = (8, 16, 32, 64)
 _PROBES = 600  # pairs that choose among these: errors differ by per cents, a prompt by as much
@@ -170,35 +163,6 @@ class _Half:
     stopped: str
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Course:
-    """Coordinates of tokens along a segment, with what a rich drift sees beside them."""
-
-    y: Float[Tensor, "n states r"]
-    times: Float[Tensor, "states"]
-    context: Float[Tensor, "n steps c"] | None
-    prompt: Tensor
-    labels: Int64[Tensor, "n columns"]
-
-    @property
-    def step(self) -> float:
-        """Time of one layer."""
-        return float(self.times[1] - self.times[0])
-
-    def at(self, rows: Tensor) -> "_Course":
-        context = None if self.context is None else self.context[rows]
-        return replace(
-            self,
-            y=self.y[rows],
-            context=context,
-            prompt=self.prompt[rows],
-            labels=self.labels[rows],
-        )
-
-    def pairs(self) -> DriftSample:
-        return drift_sample(self.y, self.times, self.prompt, self.context)
-
-
 def _half(
     paths: Paths,
     segment: SegmentEvidence,
@@ -210,27 +174,31 @@ def _half(
     seed: int,
 ) -> _Half:
     hidden = paths.hidden[:, segment.first - 1 : segment.last + 1]
-    fitting = torch.from_numpy(~judged)
+    near = np.zeros(len(judged), np.bool_)
+    near[paths.close] = True
+    fitting, rows = (_numbers(chosen, hidden.device) for chosen in (~judged, near & judged))
     axes = paths.readout.coordinates(hidden[fitting].flatten(0, 1), rank)
-    rows = torch.zeros(len(judged), dtype=torch.bool)
-    rows[torch.from_numpy(paths.close)] = True
-    rows &= ~fitting
     y = axes.reduced(hidden)
     times = torch.arange(segment.first - 1, segment.last + 1, dtype=torch.float64) / paths.layers
     context = local_statistics(paths.readout, hidden[:, :-1], y) if rich else None
-    prompt = torch.from_numpy(paths.prompt)
-    course = _Course(y=y, times=times, context=context, prompt=prompt, labels=labels)
-    fitted, held = course.at(fitting), course.at(rows)
+    course = Course(
+        y=y,
+        times=times.to(y.device),
+        context=context,
+        prompt=torch.from_numpy(paths.prompt).to(y.device),
+        labels=labels.to(y.device),
+    )
+    fitted, held = (course.at(chosen.to(y.device)) for chosen in (fitting, rows))
     forecasts, fits, chosen = _forecasts(fitted, held, seed)
     between = None
     if not isinstance(paths.between, Unavailable):
-        near = rows[torch.from_numpy(paths.close)]
-        between = paths.between[near, segment.first - 1 : segment.last]
+        of_half = _numbers(judged[paths.close], paths.between.device)
+        between = paths.between[of_half, segment.first - 1 : segment.last]
     errors = forecast_errors(paths.readout, axes, hidden[rows], forecasts, between)
     for horizon in ("one", "onward"):
         errors[f"{horizon}_flow"] = errors[f"{horizon}_{chosen}"]
     return _Half(
-        rows=rows.nonzero()[:, 0],
+        rows=rows.cpu(),
         axes=axes,
         y=held.y,
         onward=forecasts[chosen].onward,
@@ -241,8 +209,12 @@ def _half(
     )
 
 
+def _numbers(chosen: NDArray[np.bool_], device: torch.device) -> Int64[Tensor, "some"]:
+    return torch.from_numpy(np.flatnonzero(chosen)).to(device)
+
+
 def _forecasts(
-    fitted: _Course, held: _Course, seed: int
+    fitted: Course, held: Course, seed: int
 ) -> tuple[dict[str, Forecast], list[dict[str, object]], str]:
     """Forecasts of held-out tokens by every drift of the fitting half, and the kind it chooses."""
     generator = torch.Generator().manual_seed(seed)
@@ -283,7 +255,7 @@ def _forecasts(
     }
     for name, part in others.items():
         drift, _ = _fit(chosen, part, rich=rich, generator=generator, neighbours=nearest[chosen])
-        forecasts[name] = Forecast(one_step=None, onward=_onward(drift, chosen, held)[0])
+        forecasts[name] = Forecast(one_step=None, onward=onward(drift, chosen, held)[0])
     return forecasts, fits, chosen
 
 
@@ -318,59 +290,21 @@ def _fit(
     return ridge, f"strength {ridge.strength:g}"
 
 
-def _forecast(
-    drift: Drift, kind: str, held: _Course, spare: _Course
-) -> tuple[Forecast, float, str]:
+def _forecast(drift: Drift, kind: str, held: Course, spare: Course) -> tuple[Forecast, float, str]:
     """Forecast of the held-out tokens, its error on spare fitting prompts, and why it stopped.
 
     The error is that of the coordinates onward, relative to no motion; infinite after a stop.
     """
-    onward, because = _onward(drift, kind, held)
-    said, stop = _onward(drift, kind, spare)
+    far, because = onward(drift, kind, held)
+    said, stop = onward(drift, kind, spare)
     truth, still = spare.y[:, 1:], spare.y[:, :1]
     error = float((said - truth).square().sum() / (truth - still).square().sum())
     because = because or stop
     near, stop = (
-        (torch.full_like(onward, torch.nan), because) if because else _one_layer(drift, kind, held)
+        (torch.full_like(far, torch.nan), because) if because else one_layer(drift, kind, held)
     )
     error = float("inf") if stop or not np.isfinite(error) else error
-    return Forecast(one_step=near, onward=onward), error, stop
-
-
-def _one_layer(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
-    """Coordinates one layer after each state: one path for all of them, on clocks of their own."""
-    n, states, r = course.y.shape
-    starts = course.times[:-1].repeat(n)
-    each = None if course.context is None else course.context.flatten(0, 1)
-    path = _integrated(
-        kind,
-        lambda t, x: drift(starts + t, x, each),
-        course.y[:, :-1].reshape(-1, r),
-        torch.tensor([0.0, course.step], dtype=torch.float64),
-    )
-    return path.states[-1].reshape(n, states - 1, r), _stop(path)
-
-
-def _onward(drift: Drift, kind: str, course: _Course) -> tuple[Tensor, str]:
-    """Coordinates from the first state on, with the context frozen there."""
-    first = None if course.context is None else course.context[:, 0]
-    path = _integrated(kind, lambda t, x: drift(t, x, first), course.y[:, 0], course.times)
-    return path.states[1:].transpose(0, 1), _stop(path)
-
-
-def _stop(path: OdePath) -> str:
-    """Why an integration stopped; empty when it did not."""
-    return "" if path.status == "ok" else path.because or path.status
-
-
-def _integrated(
-    kind: str, velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, times: Tensor
-) -> OdePath:
-    if kind == "neighbours":
-        return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
-    return ode_path(
-        velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS * (len(times) - 1)
-    )
+    return Forecast(one_step=near, onward=far), error, stop
 
 
 def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequacy:
@@ -378,11 +312,12 @@ def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequ
     rows = torch.cat([part.rows for part in parts])
     order = torch.argsort(rows)
     shown = parts[0].axes
-    hidden = paths.hidden[rows[order], segment.first - 1 : segment.last + 1]
+    chosen = rows[order].to(paths.hidden.device)
+    hidden = paths.hidden[chosen, segment.first - 1 : segment.last + 1]
     y = shown.reduced(hidden)
     moves = []
     for part in parts:
-        turn = (part.axes.axes.mT @ shown.axes).double().cpu()
+        turn = (part.axes.axes.mT @ shown.axes).double()
         moves.append((part.onward - part.y[:, :1]) @ turn)
     return Adequacy(
         segment=segment,
@@ -395,6 +330,6 @@ def _joined(paths: Paths, segment: SegmentEvidence, parts: list[_Half]) -> Adequ
         fits=[{"half": half, **row} for half, part in enumerate(parts) for row in part.fits],
         coordinates=shown,
         y=y,
-        predicted=y[:, :1] + torch.cat(moves)[order],
+        predicted=y[:, :1] + torch.cat(moves)[order.to(y.device)],
         stopped="; ".join(part.stopped for part in parts if part.stopped),
     )

@@ -125,14 +125,14 @@ def cloud_table(found: Sequence[Adequacy], seed: int) -> pd.DataFrame:
 
 def _clouds(part: Adequacy, cloud: torch.Tensor, seed: int) -> Iterator[dict[str, float]]:
     every = -(-len(part.prompt) // _CLOUD)
-    groups = torch.from_numpy(part.prompt[::every])
+    groups = torch.from_numpy(part.prompt[::every]).to(part.y.device)
     for k in range(cloud.shape[1]):
         said, true = cloud[::every, k], part.y[::every, k + 1]
         generator = torch.Generator().manual_seed(seed)
-        ks = ks_draws(said, true, groups, draws=_DRAWS, generator=generator).amax(1).numpy()
+        ks = ks_draws(said, true, groups, draws=_DRAWS, generator=generator).amax(1).cpu().numpy()
         kernel = gaussian_kernel(median_distance(said, true))
         told = discrepancy(said, true, groups, kernel=kernel, draws=_DRAWS, generator=generator)
-        ends = [np.quantile(draws, [0.025, 0.975]) for draws in (ks, told.draws.numpy())]
+        ends = [np.quantile(draws, [0.025, 0.975]) for draws in (ks, told.draws.cpu().numpy())]
         yield {
             "ks": float(ks_distance(said, true).max()),
             "ks_low": ends[0][0],

@@ -143,6 +143,7 @@ class ContractionStage:
             segments,
             positions=config.evi_positions,
             top=config.evi_top,
+            operands=config.readout,
         )
         self.progress("output path", 1, 1)
         if isinstance(found, Unavailable):

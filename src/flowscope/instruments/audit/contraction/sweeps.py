@@ -27,7 +27,7 @@ from flowscope.probes import (
     tap_pass,
 )
 from flowscope.records import Unavailable
-from flowscope.tap import AttentionCall, BlockPass, Chain, Tail
+from flowscope.tap import AttentionCall, BlockPass, Chain, Operands, Tail
 
 __all__ = ["evolution", "responses"]
 
@@ -116,11 +116,12 @@ def evolution(
     *,
     positions: int,
     top: int,
+    operands: Operands = "exact",
 ) -> Arrays | Unavailable:
     """The inequality along the output path of a few tokens per prompt, or why it cannot be read."""
     if not positions:
         return Unavailable("the measurement is switched off (evi_positions is 0)")
-    path = _OutputPath(model, segments, positions, top)
+    path = _OutputPath(model, segments, positions, top, operands)
     try:
         tap_pass(model, batches, {"path": path})
     except _NoOutputPath as reason:
@@ -136,9 +137,14 @@ class _OutputPath(TapProbe):
     """Feeds the blocks of the depth to an `EvolutionProbe`."""
 
     def __init__(
-        self, model: nn.Module, segments: Sequence[Segment], positions: int, top: int
+        self,
+        model: nn.Module,
+        segments: Sequence[Segment],
+        positions: int,
+        top: int,
+        operands: Operands,
     ) -> None:
-        self._model, self._segments = model, segments
+        self._model, self._segments, self._operands = model, segments, operands
         self._positions, self._top = positions, top
         self.probe: EvolutionProbe | None = None
 
@@ -152,7 +158,7 @@ class _OutputPath(TapProbe):
                 "the model has no output matrix, so that its outcomes have no distances"
             )
         self.probe = EvolutionProbe(
-            positions_readout(tail),
+            positions_readout(tail, self._operands),
             matrix,
             self._segments,
             positions=self._positions,

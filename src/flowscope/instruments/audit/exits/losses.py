@@ -17,12 +17,14 @@ from scipy.stats import spearmanr
 from flowscope.evidence import Counts, mean_over_prompts
 from flowscope.evidence.intervals import bounds_of, single
 from flowscope.instruments.audit.paths import Paths
+from flowscope.probes import rows_at_once
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.simplex import mobility_frobenius
 
 __all__ = ["depth_loss_table", "free_layers", "losses_along", "mobility_and_loss"]
 
 _LOGITS_AT_ONCE = 2**21
+_COPIES = 8
 _TOLERATED = 0.01  # nats of loss that count as nothing
 
 
@@ -31,18 +33,21 @@ def losses_along(
     paths: Paths, rows: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Loss (nats) of naming the target and mobility ‖J‖_F, of some tokens at every layer."""
-    chunk = max(_LOGITS_AT_ONCE // paths.readout.width, 16)
-    hidden, wanted = paths.hidden[rows], torch.from_numpy(targets[rows])
-    loss = np.empty((len(rows), paths.layers + 1))
-    mobility = np.empty_like(loss)
+    readout = paths.readout
+    chunk = rows_at_once(readout.width, readout.device, _LOGITS_AT_ONCE, copies=_COPIES)
+    hidden = paths.hidden[torch.from_numpy(rows).to(paths.hidden.device)]
+    wanted = torch.from_numpy(targets[rows]).to(readout.device)
+    loss, mobility = torch.empty(
+        2, len(rows), paths.layers + 1, dtype=torch.float64, device=readout.device
+    )
     for layer in range(paths.layers + 1):
         for start in range(0, len(rows), chunk):
             piece = slice(start, start + chunk)
-            z = paths.readout.logits(hidden[piece, layer])
-            own = z.gather(-1, wanted[piece, None].to(z.device))[:, 0]
-            loss[piece, layer] = (z.logsumexp(-1) - own).double().cpu().numpy()
-            mobility[piece, layer] = mobility_frobenius(z.softmax(-1)).double().cpu().numpy()
-    return loss, mobility
+            z = readout.logits(hidden[piece, layer])
+            own = z.gather(-1, wanted[piece, None])[:, 0]
+            loss[piece, layer] = z.logsumexp(-1).sub(own).double()
+            mobility[piece, layer] = mobility_frobenius(z.softmax(-1)).double()
+    return loss.cpu().numpy(), mobility.cpu().numpy()
 
 
 def depth_loss_table(

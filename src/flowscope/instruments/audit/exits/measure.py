@@ -33,7 +33,13 @@ def probes(bench: AuditBench) -> dict[str, TapProbe]:
     found = path_probes(bench)
     if found and bench.subject.prompts.hides:
         most, prompts = bench.config.flow_close, len(bench.subject.prompts)
-        reading = PathReading(prompts=prompts, positions=most, close=1, visible=True)
+        reading = PathReading(
+            prompts=prompts,
+            positions=most,
+            close=1,
+            visible=True,
+            operands=bench.config.readout,
+        )
         found[_VISIBLE] = bench.once(_VISIBLE, lambda: reading)
     return found
 

@@ -21,7 +21,7 @@ from flowscope.probes import (
     spaced_rows,
 )
 from flowscope.records import Unavailable
-from flowscope.tap import BlockPass, Chain, Tail
+from flowscope.tap import BlockPass, Chain, Operands, Tail
 
 __all__ = ["TransplantReading", "measure", "probes"]
 
@@ -31,8 +31,10 @@ _FEWEST = 3  # a token and its two donors
 
 def probes(bench: AuditBench) -> dict[str, TapProbe]:
     """Return what the stage reads of every prompt; nothing where it is switched off."""
-    tokens, seed = bench.config.locking_tokens, bench.config.seed
-    return {_NAME: TransplantReading(tokens=tokens, seed=seed)} if tokens else {}
+    tokens, config = bench.config.locking_tokens, bench.config
+    if not tokens:
+        return {}
+    return {_NAME: TransplantReading(tokens=tokens, seed=config.seed, operands=config.readout)}
 
 
 def measure(bench: AuditBench) -> None:
@@ -63,13 +65,15 @@ class TransplantReading(TapProbe):
         At most so many tokens of each prompt, evenly spaced.
     seed
         Of the donors.
+    operands
+        What the output product reads, see `Tail.widened`.
     """
 
     purpose = "depth to audit"
     prefix = f"{_NAME}-"
 
-    def __init__(self, *, tokens: int, seed: int) -> None:
-        self._tokens, self._seed = tokens, seed
+    def __init__(self, *, tokens: int, seed: int, operands: Operands = "exact") -> None:
+        self._tokens, self._seed, self._operands = tokens, seed, operands
         self._probe: TransplantProbe | None = None
         self._because = ""
 
@@ -86,7 +90,8 @@ class TransplantReading(TapProbe):
                 "the model pools its positions before the output: a token has no output of its own"
             )
         else:
-            self._probe = TransplantProbe(positions_readout(tail), seed=self._seed)
+            readout = positions_readout(tail, self._operands)
+            self._probe = TransplantProbe(readout, seed=self._seed)
 
     def begin(self, batch: InputBatch) -> None:
         """Start a batch."""

@@ -114,7 +114,7 @@ def layer_rotations(
     """
     rows = np.isin(paths.prompt, distinct)
     groups = torch.from_numpy(np.unique(paths.prompt[rows], return_inverse=True)[1])
-    hidden = paths.hidden[torch.from_numpy(rows)]
+    hidden = paths.hidden[torch.from_numpy(np.flatnonzero(rows)).to(paths.hidden.device)]
     axes: dict[int, LogitCoordinates] = {}
     made = []
     for layer in wanted:

@@ -76,7 +76,7 @@ def central(
     groups = torch.from_numpy(paths.prompt)
     try:
         with torch.no_grad():
-            y = paths.readout.coordinates(hidden.flatten(0, 1), rank).reduced(hidden)
+            y = paths.readout.coordinates(hidden.flatten(0, 1), rank).reduced(hidden).cpu()
         steps = {layer: (y[:, layer - first], y[:, layer - first + 1]) for layer in kept}
         velocities = [(after - before) * paths.layers for before, after in steps.values()]
         middle = len(kept) // 2

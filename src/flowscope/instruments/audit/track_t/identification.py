@@ -73,7 +73,7 @@ def identification_table(
         states[n] = hidden[:, first - 1 : first + (last - first + 1) * n]
     advance(len(refinements), len(refinements))
     axes = readout.coordinates(states[refinements[0]].flatten(0, 1), rank)
-    paths = {n: axes.reduced(hidden) for n, hidden in states.items()}
+    paths = {n: axes.reduced(hidden).cpu() for n, hidden in states.items()}
     if any(not bool(y.isfinite().all()) for y in paths.values()):
         return Unavailable("a refined model leaves every bound: its states are not finite")
     times = torch.arange(first - 1, last + 1, dtype=torch.float64) / len(chain)

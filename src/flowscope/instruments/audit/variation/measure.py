@@ -68,7 +68,8 @@ def _depth(bench: AuditBench, reading: Measured) -> Depth:
     row = telling_row(reading.depth, min(config.batch, len(subject.few)))
     bench.list_pass("second look", len(subject.few))
     counter = bench.counter("second look")
-    look = second_look(subject.model, subject.few_batches(config.batch), segments, row)
+    few = subject.few_batches(config.batch)
+    look = second_look(subject.model, few, segments, row, config.readout)
     counter.finish()
     evidence = tuple(
         _evidence(bench, reading, control, look, segment, number)

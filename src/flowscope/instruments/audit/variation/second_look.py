@@ -22,14 +22,16 @@ from flowscope.probes import (
     TapProbe,
     pooled_readout,
     positions_readout,
+    rows_at_once,
     tap_pass,
 )
 from flowscope.records import Unavailable
-from flowscope.tap import BlockPass, Chain, Tail
+from flowscope.tap import BlockPass, Chain, Operands, Tail
 
 __all__ = ["SecondLook", "second_look"]
 
 _LOGITS_AT_ONCE = 2**20
+_COPIES = 16  # eight in float64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,21 +62,23 @@ class SecondLook:
 class _Chords(TapProbe):
     """Reads both ends of every segment, and all layers of the first batch."""
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = segments
+    def __init__(self, segments: Sequence[Segment], operands: Operands) -> None:
+        self._segments, self._operands = segments, operands
         self._batch: InputBatch | None = None
         self._starts: dict[int, Tensor] = {}
         self.straight: list[list[Tensor]] = [[] for _ in segments]
         self.length: list[list[Tensor]] = [[] for _ in segments]
-        self.residual, self.vocabulary = 0.0, 0
+        self.residuals: list[Tensor] = []
+        self.vocabulary = 0
         self.states: list[Tensor] = []
 
     def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
         assert isinstance(tail, Tail)
-        self._tail = tail
+        made = positions_readout if tail.positionwise else pooled_readout
+        self.readout = made(tail, self._operands)
 
     def begin(self, batch: InputBatch) -> None:
-        self._batch = batch
+        self._batch, self._rows = batch, Rows.of_mask(batch.prompts, batch.named)
 
     def block(self, event: BlockPass) -> None:
         if event.site.index == 0:
@@ -93,17 +97,8 @@ class _Chords(TapProbe):
 
     def _chosen(self, hidden: Tensor) -> Tensor:
         assert self._batch is not None
-        chosen = Rows.of_mask(self._batch.prompts, self._batch.named).chosen
-        rows = hidden if self._pooled else hidden[chosen.to(hidden.device)]
-        return rows.detach().to(torch.promote_types(rows.dtype, torch.float32))
-
-    @property
-    def _pooled(self) -> bool:
-        return not self._tail.positionwise
-
-    def readout(self, rows: Tensor) -> Tensor:
-        read = pooled_readout(self._tail) if self._pooled else positions_readout(self._tail)
-        return read(rows)
+        rows = hidden.detach() if self.readout.pooled else self._rows.taken(hidden)
+        return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
     def end(self) -> Piece:
         self._starts.clear()
@@ -111,21 +106,27 @@ class _Chords(TapProbe):
 
     def _chord(self, number: int, first: Tensor, last: Tensor, segment: Segment) -> None:
         steps = segment.last - segment.first + 1
-        rows = max(_LOGITS_AT_ONCE // self._tail.width, 16)
+        width = self.readout.width
+        rows = rows_at_once(width, first.device, _LOGITS_AT_ONCE, copies=_COPIES)
+        few = rows_at_once(width, torch.device("cpu"), _LOGITS_AT_ONCE)
         for start in range(0, len(first), rows):
             a, b = (self.readout(x[start : start + rows]).double() for x in (first, last))
             a, b = (x - x.mean(-1, keepdim=True) for x in (a, b))
             norms = a.square().sum(-1), b.square().sum(-1), (a * b).sum(-1)
-            self.straight[number].append(line_relative_variation(*norms, steps=steps).cpu())
-            self.length[number].append((a - b).norm(dim=-1).cpu())
+            self.straight[number].append(line_relative_variation(*norms, steps=steps))
+            self.length[number].append((a - b).norm(dim=-1))
             self.vocabulary = b.shape[-1]
             if start == 0:
-                self.residual = max(self.residual, float(mass_residual(b).max()))
+                self.residuals.append(mass_residual(b[:few]).max())
 
 
 @torch.no_grad()
 def second_look(
-    model: nn.Module, batches: Iterable[Batch], segments: Sequence[Segment], position: int
+    model: nn.Module,
+    batches: Iterable[Batch],
+    segments: Sequence[Segment],
+    position: int,
+    operands: Operands = "exact",
 ) -> SecondLook:
     """Look at a few batches again, with the segments known.
 
@@ -135,13 +136,15 @@ def second_look(
         What, on what, between which layers.
     position
         Row of the first batch whose path is drawn.
+    operands
+        What the output product reads, see `Tail.widened`.
     """
-    chords = _Chords(segments)
+    chords = _Chords(segments, operands)
     tap_pass(model, batches, {"chords": chords})
     return SecondLook(
         straight=np.array([float(torch.cat(x).median()) for x in chords.straight]),
         chord=np.array([float(torch.cat(x).median()) for x in chords.length]),
-        mass_residual=chords.residual,
+        mass_residual=max((float(residual) for residual in chords.residuals), default=0.0),
         vocabulary=chords.vocabulary,
         path=_path(chords, position),
     )

@@ -76,7 +76,7 @@ class ModeReading:
         start = noise.initial(config.mode_sigma)
         with Tap(self._denoiser.loaded.model) as tap:
             listener = _Listener(tap, config.pairs, kept)
-            tap.on_block(listener)
+            tap.on_block(listener, writes=False)
 
             def before(step: int) -> None:
                 if step in asked:  # the first latents at the time of this step, coupled as it is

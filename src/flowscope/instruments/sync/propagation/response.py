@@ -369,6 +369,8 @@ def _multiplied(propagators: list[Propagator], modes: Tensor) -> NDArray[np.floa
 class _Modes(TapProbe):
     """Turns the differences of every block's input into modes, and drops them."""
 
+    hears = ("states",)
+
     def __init__(self, pairs: int, band: int) -> None:
         self._pairs, self._band = pairs, band
         self._found: list[tuple[Tensor, NDArray[np.int64]]] = []

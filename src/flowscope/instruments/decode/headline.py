@@ -1,0 +1,43 @@
+"""Print the result of ``decode``: verdicts, policies, windows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+from flowscope.report.terminal import (
+    number_or_dash,
+    plain_table,
+    print_heading,
+    print_report_path,
+    print_verdicts,
+)
+
+__all__ = ["show"]
+
+_MARKS = {"strict": "strict", "calibrated": "calibrated", "none": "–"}
+
+
+def show(document: Mapping[str, Any], console: Console) -> None:
+    """Print the verdicts and one line for every policy."""
+    measured = document["measured"]
+    facts = [
+        str(measured["task"]), f"{measured['prompts']} fresh prompts",
+        f"{measured['calibration_prompts']} for calibration",
+    ]  # fmt: skip
+    print_heading(document, facts, console)
+    print_verdicts(document, console)
+    rows = [row for row in document["policies"] if row["kind"] != "frontier"]
+    if rows:
+        table = plain_table(("policy", "threshold", "passes", "saved", "same", "right", "promise"))
+        for row in rows:
+            table.add_row(
+                row["name"], f"{row['threshold']:g}", number_or_dash(row["passes"], ".1f"),
+                number_or_dash(row["saved"], ".0%"), number_or_dash(row["same"], ".1%"),
+                number_or_dash(row["accuracy"], ".1%"), _MARKS[row["certified"]],
+            )  # fmt: skip
+        console.print(table)
+    for row in document["thresholds"]:
+        if row["because"]:
+            console.print(f"{row['policy']} has no calibrated threshold: {row['because']}.")
+    print_report_path(document, console)

@@ -1,0 +1,3 @@
+"""Rules that fill several positions in a pass, each with its published default."""
+
+__all__ = ()

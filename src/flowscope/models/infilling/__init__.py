@@ -1,0 +1,3 @@
+"""Models that fill masked positions: how they are called, and proof that they see both ways."""
+
+__all__ = ()

@@ -1,0 +1,138 @@
+"""The sweeps of Triton against the float64 reference.
+
+They run on a CUDA device (``pytest -m gpu``), or in Python where ``TRITON_INTERPRET=1`` is set and
+Triton is installed.
+"""
+
+import functools
+import os
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from flowscope import flows
+from flowscope.errors import InvalidInputError
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+EVERY = slice(None)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not (INTERPRETED or torch.cuda.is_available()), reason="needs a CUDA device"
+    ),
+]
+
+
+def noise(seed: int, *shape: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(DEVICE)
+
+
+def states(vocabulary: int) -> torch.Tensor:
+    """Plain rows, four near a vertex, one with equal maxima, one uniform; far from mean zero."""
+    z = 3 * noise(0, 12, vocabulary) - 40
+    z[:4, 7] += torch.tensor([20.0, 45.0, 60.0, 80.0], device=DEVICE)
+    z[4, [3, vocabulary - 1]] = z[4].max() + 2
+    z[5] = -31.25
+    return z
+
+
+def path(vocabulary: int, size: float, dtype: torch.dtype, layers: int = 2) -> list[torch.Tensor]:
+    z = [states(vocabulary).to(dtype)]
+    for layer in range(layers):
+        z.append((z[-1].double() + size * noise(layer + 1, *z[-1].shape)).to(dtype))
+    return z
+
+
+def compare(found, reference, rtol):
+    for name, value in vars(reference).items():
+        if name != "argmax":  # of equal maxima any may be named
+            seen = vars(found)[name]
+            said = functools.partial("{}: {}".format, name)
+            assert_close(seen, value, rtol=rtol, atol=1e-30, msg=said)
+
+
+def swept(z: list[torch.Tensor], dtype: torch.dtype = torch.float32) -> flows.DepthMeter:
+    meter = flows.DepthMeter(*z[0].shape, dtype=dtype, device=DEVICE, mode="triton")
+    assert meter.mode == "triton", meter.fallback
+    return meter
+
+
+def check(z: list[torch.Tensor], rtol: float = 1e-4) -> None:
+    meter = swept(z, z[0].dtype)
+    compare(meter.start(EVERY, z[0]), flows.state_statistics(z[0]), rtol)
+    for before, after in pairwise(z):
+        state, step = meter.advance(EVERY, after)
+        compare(state, flows.state_statistics(after), rtol)
+        compare(step, flows.step_statistics(before, after), rtol)
+
+
+@pytest.mark.parametrize("vocabulary", [17, 1000, 2048, 5003])
+@pytest.mark.parametrize("size", [5.0, 0.3, 1e-2, 1e-3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_statistics_are_those_of_the_reference(vocabulary, size, dtype):
+    check(path(vocabulary, size, dtype))
+
+
+@pytest.mark.parametrize("jump", [200.0, -200.0])
+def test_a_jump_that_leaves_the_range_of_float32(jump):
+    """All logits jump, or one outcome alone, or the largest logit comes in the last block."""
+    z = [(3 * noise(5, 4, 5003)).float()]
+    after = z[0] + 0.1 * noise(6, 4, 5003).float()
+    after[0] += jump
+    after[1, 4] += jump
+    after[2, 5002] += abs(jump)
+    check([*z, after, z[0]])
+
+
+def test_a_step_that_stands_still_is_exactly_zero():
+    z = states(1000).float()
+    meter = swept([z])
+    meter.start(EVERY, z)
+    _, step = meter.advance(EVERY, z.clone())
+    for name, value in vars(step).items():
+        assert (value == 0).all(), name
+
+
+@pytest.mark.parametrize("tail", [50.0, 75.0])
+def test_frobenius_norm_holds_where_squares_underflow(tail):
+    z = torch.zeros(2, 5, device=DEVICE)
+    z[:, 0] = tail
+    found = swept([z]).start(EVERY, z).mobility_frobenius
+    assert_close(found, flows.state_statistics(z).mobility_frobenius, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+def test_logits_that_are_not_finite_are_refused(bad):
+    z = states(1000).float()
+    meter = swept([z])
+    meter.record(EVERY, z)
+    z[3, 500] = bad
+    # On a device the row is met when the record is read, in Python at once.
+    with pytest.raises(InvalidInputError, match=r"row 3 at state 1|at \(3, 500\)"):  # noqa: PT012
+        meter.record(EVERY, z)
+        meter.recorded()
+    with pytest.raises(InvalidInputError, match=r"finite; found .* at \(3, 500\)"):
+        meter.start(EVERY, z)
+
+
+def test_what_is_recorded_in_place_is_what_advance_says():
+    """Chunks in any order, logits written where the meter has room for them."""
+    z = path(1000, 0.3, torch.float32, layers=3)
+    meter, plain = swept(z), swept(z)
+    for logits in z:
+        for rows in (slice(5, 12), slice(0, 5)):
+            meter.room(rows).copy_(logits[rows])
+            meter.record(rows, meter.room(rows))
+    states_found, steps_found = meter.recorded()
+    plain.start(EVERY, z[0])
+    for layer, after in enumerate(z[1:]):
+        state, step = plain.advance(EVERY, after)
+        for name, value in vars(state).items():
+            assert torch.equal(vars(states_found)[name][:, layer + 1], value), name
+        for name, value in vars(step).items():
+            assert torch.equal(vars(steps_found)[name][:, layer], value), name
