@@ -173,7 +173,7 @@ def _blanks(judged: dict[str, Any]) -> str:
 
 
 def _harder(record: dict[str, Any]) -> str:
-    """Deeper puzzles than those that were trained on, where `judge.py` has measured them."""
+    """Puzzles with more blanks than those of the tasks, where `judge.py` has measured them."""
     found = record.get("harder")
     if not found:
         return ""

@@ -10,6 +10,8 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
+from flowscope.pde import path_alignment, persistence
+
 
 def softmax(z):
     e = np.exp(z - z.max(axis=-1, keepdims=True))
@@ -80,6 +82,20 @@ def test_published_stabiliser_extinguishes_the_variance_and_keeps_the_mean():
     assert abs(later - 1.0) > 0.7, "unit variance was promised"
     assert_allclose(later_mean, mean, atol=1e-9)
     assert np.linalg.norm(later_mean) > 5, "zero mean was promised"
+
+
+@pytest.mark.parametrize("leak", [0.0, 2.0])
+def test_euler_steps_of_the_published_stabiliser_turn_an_extinct_field_over(leak):
+    """Steps of 1/6 with γ = 1 end in ±γΔt/(2 − cΔt), with another sign at every step."""
+    dt, gamma = 1 / 6, 1.0
+    u, spreads = np.array([[0.8], [-0.8]]), []
+    for _ in range(60):
+        u = u + dt * (published_stabiliser(u, gamma) - leak * u)
+        spreads.append(u[0, 0])
+    if leak:  # without a leak the amplitude depends on the start, between 0 and γΔt
+        assert_allclose(np.abs(spreads[-4:]), gamma * dt / (2 - leak * dt), rtol=1e-3)
+    assert max(np.abs(spreads[-4:])) <= gamma * dt
+    assert list(np.sign(spreads[-4:])) in ([1, -1, 1, -1], [-1, 1, -1, 1])
 
 
 def test_relaxing_stabiliser_drives_to_zero_mean_and_unit_variance():
@@ -247,6 +263,23 @@ def test_information_of_independent_samples_is_not_zero_when_binned():
     rng = np.random.default_rng(0)
     shuffled = binned_information(rng.random(1000), rng.random(1000), 30)
     assert shuffled > 0.4, "the null that must be printed beside the value"
+
+
+# E68
+
+
+def test_standing_still_scores_the_published_alignment():
+    """States that keep a cosine of .98 with the input, as 001 reports: no motion scores as high."""
+    draw = np.random.default_rng(0)
+    start, noise = draw.standard_normal((2, 1, 1, 64, 128))
+    moved = 0.98 * start + np.sqrt(1 - 0.98**2) * noise
+    reference = torch.from_numpy(np.concatenate([start, *[moved] * 5]))
+    still = path_alignment(persistence(reference), reference)
+    assert_allclose(still.cosine, 0.98, atol=0.005)
+    assert still.cosine.min() > 0.970, "the simulator's"
+    assert_allclose(still.mse, 0.04, atol=0.002)
+    assert still.spectral.min() > 0.967, "the simulator's"
+    assert_allclose(still.skill, 0.0, atol=1e-12)
 
 
 # E69

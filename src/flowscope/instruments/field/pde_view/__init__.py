@@ -61,8 +61,11 @@ class PdeView(Config):
     rate_steps: int = setting(
         100, "Steps of a run behind the largest learning rate; 0 leaves it out", ge=0
     )
-    informed: int = setting(128, "Test examples that a probe of information reads", ge=8)
+    informed: int = setting(128, "Test examples in which a probe reads the input token", ge=8)
     places: int = setting(12, "Tokens of each of them whose input is read", ge=1)
+    labelled: int | None = setting(
+        None, "Test examples whose class a probe reads", ge=8, unset="all that are tested"
+    )
 
 
 STUDY = Study(

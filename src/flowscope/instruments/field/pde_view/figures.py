@@ -6,6 +6,7 @@ from functools import partial
 import pandas as pd
 
 from flowscope.instruments.field.pde_view.names import ARMS, SIMULATOR, TASKS, TRANSFORMER
+from flowscope.instruments.field.pde_view.refinement import FINEST
 from flowscope.records import Missing
 from flowscope.report import theme
 from flowscope.report.drawing.marks import Look
@@ -141,27 +142,27 @@ def _information(value: str, title: str) -> Draw:
 
 def _refinement(rows: pd.DataFrame) -> Picture:
     """Change of the last states when the steps are halved."""
-    known = rows[[n < 16 for n in column(rows, "n")]]
+    known = rows[[n < FINEST for n in column(rows, "n")]]
     axes = _axes("short steps in a block", "change by halving", log="xy")
+    steps = sorted(set(column(known, "n")))
+    axes["xaxis"] |= {"tickvals": steps, "ticktext": [f"{n:g}" for n in steps]}
     return _curves(known, _LOOKS, "arm", "n", "change", axes)
 
 
 def _rates(source: Source) -> Picture:
-    """Largest learning rate of each arm."""
+    """Largest learning rate of each arm, in the order of the key."""
     frame = source.table("rates", "arm", "largest", "next")
-    names = words(frame, "arm")
-    labels = [_LOOKS[name].label if name in _LOOKS else name for name in names]
-    shown = frame.assign(label=labels, low=frame["largest"], high=frame["next"])
-    places = [float(k) for k in range(len(names))]
-    marks = dots(
-        places, shown, ("largest", "low", "high"), Look("largest rate", theme.BLUE, "", "circle"),
-        "{label}", "trains at {largest:g}, not at {next:g}",
-    )  # fmt: skip
-    x = theme.axis(
-        "", tickvals=places, ticktext=labels, tickangle=-25, range=[-0.5, len(names) - 0.5]
-    )
+    frame = frame.assign(low=frame["largest"], high=frame["next"])
+    marks = [
+        dots(
+            [float(place)], rows_where(frame, "arm", arm), ("largest", "low", "high"), _LOOKS[arm],
+            _LOOKS[arm].label, "trains at {largest:g}, not at {next:g}",
+        )
+        for place, arm in enumerate(name for name in _LOOKS if name in set(words(frame, "arm")))
+    ]  # fmt: skip
+    x = theme.axis("", tickvals=[], range=[-0.5, len(marks) - 0.5])
     y = theme.axis("learning rate", type="log", exponentformat="power", dtick=1)
-    return {"data": [marks], "layout": theme.layout(x, y, _HEIGHT)}
+    return {"data": marks, "layout": theme.layout(x, y, _HEIGHT)}
 
 
 def _said(source: Source) -> str:
@@ -206,8 +207,10 @@ FIGURES: dict[str, Figure] = {
         draw=_rates,
         caption=_plain(
             "Largest rate of a grid at which each arm trains, one task and one seed; the line goes "
-            "to the next rate, at which it does not. An arm without a mark trains at none."
+            "to the next rate, at which it does not. An arm without a mark trains at none. Arms "
+            "stand in the order of the key."
         ),
+        key=_ARMS(table="rates"),
         measurements=("rates",),
     ),
     "fidelity": Figure(

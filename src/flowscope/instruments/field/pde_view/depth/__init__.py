@@ -64,5 +64,5 @@ TABLES = {
 
 STAGE = Stage(
     name="depth", home=__name__, measure="measure.depth", uses=("training",), tables=TABLES,
-    settings=(*TRAINED_WITH, "informed", "places", "prompts", "seed"),
+    settings=(*TRAINED_WITH, "informed", "places", "labelled", "prompts", "seed"),
 )  # fmt: skip
