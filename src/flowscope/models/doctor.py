@@ -20,6 +20,7 @@ from flowscope.models.examination import Examination, Obstacle
 from flowscope.models.infilling.sight import sight_of, sight_sentence
 from flowscope.models.inputs import sample_inputs
 from flowscope.models.loading import Loaded, load
+from flowscope.models.reading.cost import audit_estimate
 from flowscope.models.reading.repeats import Spread, answer_spread
 from flowscope.models.reading.tokens import PLAIN
 from flowscope.models.reading.words import fed_words
@@ -74,13 +75,18 @@ def doctor(
             spread = answer_spread(loaded.model, lambda: loaded.model(**batch))
             visit = _Visit(loaded.model, batch, blocks)
             filling = _filling(loaded, batch)
+            estimate = audit_estimate(loaded.model, batch, visit.anatomy, visit.state)
         except (UnsupportedModelError, BrokenWeightsError) as refusal:
             return _refusal(loaded, str(refusal))
     error = float((visit.output.double() - expected.double()).abs().max())
     obstacles = [*_bookkeeping(changes), *_noise(spread)]
     found = _examination(loaded, visit, error, obstacles)
     return replace(
-        found, mode=mode, can=(*found.can, *filling[0]), cannot=(*found.cannot, *filling[1])
+        found,
+        mode=mode,
+        can=(*found.can, *filling[0]),
+        cannot=(*found.cannot, *filling[1]),
+        estimate=estimate,
     )
 
 
@@ -116,6 +122,7 @@ class _Visit:
     ) -> None:
         self.row_error = self.write_error = 0.0
         self.attention_calls = 0
+        self.state: Tensor | None = None
         with Tap(model, blocks=blocks) as tap:
             tap.on_attention(self._attention)
             tap.on_block(self._block)
@@ -130,6 +137,7 @@ class _Visit:
         self.row_error = max(self.row_error, deviation)
 
     def _block(self, event: BlockPass) -> None:
+        self.state = event.hidden_out
         if event.writes:
             total = event.hidden_in.double() + sum(w.tensor.double() for w in event.writes)
             difference = (total - event.hidden_out.double()).abs().max()
@@ -210,6 +218,8 @@ def _examination(
     if isinstance(anatomy.tail, Tail) and anatomy.tail.target != "logits":
         reason = f"the model has no output over outcomes: its output is {anatomy.tail.target}"
         obstacles.append(Obstacle(what="probabilities along depth", because=reason))
+    if anatomy.listening == "mode":
+        can[0] += "; every torch function of a pass is looked at, which slows a pass down"
     if anatomy.seam == "interface":
         reason = "its attention backend hides attention and is replaced during a measurement"
         obstacles.append(Obstacle(what="reading without touching the backend", because=reason))
@@ -224,6 +234,7 @@ def _examination(
         cannot=tuple(obstacles),
         chains=anatomy.chains,
         seam=anatomy.seam,
+        listening=anatomy.listening,
         reading_error=error,
         refused=False,
         fed=fed_words(loaded, PLAIN) if loaded.kind in _SPOKEN else "",

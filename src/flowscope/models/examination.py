@@ -5,10 +5,13 @@ from typing import Any
 
 from flowscope.lab.cards import card, fact_table, text_card
 from flowscope.models.loading import Kind
+from flowscope.models.reading.cost import Estimate
 from flowscope.records import Unavailable
 from flowscope.tap import Chain, Tail, WriteKind
 
 __all__ = ["Examination", "Obstacle"]
+
+_REFUSED = Unavailable("the model is refused")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,12 @@ class Examination:
     seam
         How attention is read: ``"sdpa"`` in place, ``"interface"`` by switching the backend, or why
         not at all.
+    listening
+        How attention is heard: by its ``"name"`` (nothing else of a pass is looked at), by a torch
+        function ``"mode"`` that looks at every function, or through the ``"interface"`` of the
+        backend; why not at all.
+    estimate
+        Time and memory of the measuring pass of an audit, or why an audit has none.
     reading_error
         Largest change of the output when it is only read; 0.0 is bitwise equal.
     refused
@@ -66,6 +75,8 @@ class Examination:
     seam: str | Unavailable
     reading_error: float | Unavailable
     refused: bool
+    listening: str | Unavailable = _REFUSED
+    estimate: Estimate | Unavailable = _REFUSED
     fed: str = ""
     mode: str = ""
     unwrapped: tuple[str, ...] = ()
@@ -73,7 +84,13 @@ class Examination:
     @property
     def remarks(self) -> list[tuple[str, str]]:
         """What is said of the model beside what can be measured: what it is fed, its state."""
-        remarks = {"fed": self.fed, "mode": self.mode, "unwrapped": ", ".join(self.unwrapped)}
+        cost = self.estimate
+        remarks = {
+            "fed": self.fed,
+            "mode": self.mode,
+            "unwrapped": ", ".join(self.unwrapped),
+            "estimate": "" if isinstance(cost, Unavailable) else cost.words,
+        }
         return [(name, words) for name, words in remarks.items() if words]
 
     @property
@@ -141,6 +158,8 @@ class Examination:
             "mode": self.mode,
             "unwrapped": list(self.unwrapped),
             "seam": self.seam if isinstance(self.seam, str) else None,
+            "listening": self.listening if isinstance(self.listening, str) else None,
+            "estimate": None if isinstance(self.estimate, Unavailable) else self.estimate.to_json(),
             "reading_error": self.reading_error if isinstance(self.reading_error, float) else None,
             "chains": [
                 {
