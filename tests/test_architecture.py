@@ -64,7 +64,7 @@ LONGEST_FILE, LONGEST_BODY = 400, 60
 
 def _package(file):
     parts = file.relative_to(SOURCE).with_suffix("").parts
-    return "flowscope" if parts == ("__init__",) else parts[0]
+    return "flowscope" if parts in {("__init__",), ("__main__",)} else parts[0]
 
 
 def _runtime(tree):

@@ -132,3 +132,9 @@ assert not heavy, heavy
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_python_m_flowscope_is_the_command():
+    arguments = [sys.executable, "-m", "flowscope", "--version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("flowscope 0.")
