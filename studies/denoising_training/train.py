@@ -36,7 +36,6 @@ from flowscope.nets.sudoku import CHARACTERS, SHAPES, Puzzles, puzzles
 
 __all__ = ["main"]
 
-START = time.perf_counter()
 WAYS: dict[str, dict[str, Any]] = {
     "confidence": {},
     "random_order": {"order": "random"},
@@ -50,7 +49,7 @@ WAYS: dict[str, dict[str, Any]] = {
 class Run:
     """One training run: network, average, data, options, history."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, started: float) -> None:
         self.options, device = options, options.device
         self.sources = sources(options.data, options.unique, device)
         self.counts = dict(zip(SHAPES, options.batch, strict=True))
@@ -64,12 +63,12 @@ class Run:
             task: puzzles(task, options.watched, seed=1, split="validation") for task in SHAPES
         }
         self.history: list[dict[str, Any]] = []
-        self.begun, self.saved = 0.0, 0.0
+        self.start, self.begun, self.saved = started, 0.0, 0.0
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the script was started."""
-        return time.perf_counter() - START
+        """Seconds since training was asked for."""
+        return time.perf_counter() - self.start
 
     @property
     def share(self) -> float:
@@ -266,9 +265,10 @@ def judged(run: Run, state: dict[str, Tensor]) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Train, save, evaluate, write."""
+    started = time.perf_counter()
     options = options_from(arguments)
     torch.set_float32_matmul_precision("high")
-    run = Run(options)
+    run = Run(options, started)
     size = sum(p.numel() for p in run.model.parameters())
     print(f"{size:,} parameters on {options.device}, {run.elapsed:.1f} s", flush=True)
     train(run)

@@ -27,7 +27,7 @@ def test_doctor_json_is_one_document_alone_on_stdout(folders):
     assert (document["blocks"], document["attention_calls"]) == (3, 3)
     assert document["writes"] == ["attention", "feed_forward"]
     assert document["tail"]["target"] == "logits"
-    assert document["cannot"] == []
+    assert [o["what"] for o in document["cannot"]] == ["fill masked positions (flowscope decode)"]
 
 
 def test_a_refused_model_exits_with_one_and_says_why(folders):

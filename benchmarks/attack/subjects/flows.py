@@ -123,6 +123,10 @@ def _ode(x0: Any) -> Any:
     return flows.ode_path(lambda t, x: -x, x0, torch.tensor([0.0, 0.5, 1.0]), method="heun").states
 
 
+def _smooth(x0: Any) -> Any:
+    return flows.sampling.smooth_path(lambda t, x: -x, x0, torch.tensor([0.0, 0.5, 1.0])).states
+
+
 def _sde(x0: Any, generator: Any) -> Any:
     times = torch.tensor([0.0, 0.5, 1.0])
     return flows.sde_path(lambda t, x: -x, 0.5, x0, times, generator=generator).states
@@ -250,6 +254,9 @@ SUBJECTS = {
         absent={".": "a rotation that abstains, with its reason"},
     ),
     "ode_path": Subject(function=_ode, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3),
+    "smooth_path": Subject(
+        function=_smooth, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3
+    ),
     "sde_path": Subject(
         function=_sde,
         arguments=lambda draw: {"x0": draw.array(2, 2), "generator": Seeded()},

@@ -53,7 +53,7 @@ def half_ends(
     --------
     >>> low, high = half_ends(np.zeros(1), np.array([[-1.0], [1.0]] * 10), 20)
     >>> low.round(2), high.round(2)
-    (array([-2.33]), array([2.33]))
+    (array([-2.3]), array([2.3]))
     """
     reach = float(stdtrit(_degrees(prompts, len(halves)), (1 + level) / 2))
     spread = reach * _spreads(halves, prompts)

@@ -218,8 +218,7 @@ class ReadingConfig(Config):
     )
     batch: int = setting(
         8,
-        "Prompts in one pass through the model; fewer if their logits exceed 256 MB, or on a GPU "
-        "one part in 24 of its memory",
+        "Prompts in one pass; fewer if their logits exceed 256 MB (GPU: 1/24 of its memory)",
         ge=1,
     )
     resamples: int = setting(

@@ -11,6 +11,9 @@ by more than a factor e³ at once, and one that lowers the dual value is not tak
 m³/3 + n·m² operations: fifty sweeps at m = 128.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -22,6 +25,7 @@ __all__ = ["newton_potential", "worth_newton"]
 _LARGEST = 256  # columns above which a factorisation costs more than it saves
 _STEPS = 60
 _FARTHEST = 3.0
+_NEAR = 1e-2  # marginal error at which a larger ε has served
 _DAMPING, _LEAST, _MOST = 1e-2, 1e-10, 1e6
 
 
@@ -31,13 +35,25 @@ def worth_newton(problem: Problem) -> bool:
 
 
 def newton_potential(
-    problem: Problem, g: Float[Tensor, "B m"], tolerance: float
+    problem: Problem, g: Float[Tensor, "B m"], tolerance: float, *, epsilons: Sequence[float] = (1,)
 ) -> Float[Tensor, "B m"]:
-    """Column potentials nearer to the solution, for a flat batch of unit masses, fixed columns."""
+    """Column potentials nearer to the solution, for a flat batch of unit masses, fixed columns.
+
+    Newton steps start well where the potentials are wrong by a few ε. Where they are wrong by more,
+    ``epsilons`` are multiples of ε whose problems are solved first, from the largest down to 1.
+    """
     wide = problem.to(torch.float64)
+    potential = g.double()
+    for factor in epsilons:
+        near = replace(wide, epsilon=wide.epsilon * factor)
+        potential = _stepped(near, potential, tolerance if factor == 1 else max(tolerance, _NEAR))
+    return potential.to(g.dtype)
+
+
+def _stepped(wide: Problem, g: Float[Tensor, "B m"], tolerance: float) -> Float[Tensor, "B m"]:
     M = wide.geometry.dense() / wide.epsilon[:, None, None]
     log_a, log_b = wide.a.log(), wide.b.log()
-    psi = torch.where(wide.b > 0, g.double() / wide.epsilon[:, None], 0.0)
+    psi = torch.where(wide.b > 0, g / wide.epsilon[:, None], 0.0)
     state = _evaluated(M, log_a, log_b, wide, psi)
     damping = torch.full_like(wide.epsilon, _DAMPING)
     for _ in range(_STEPS):
@@ -54,7 +70,7 @@ def newton_potential(
             torch.where(better.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in chosen
         )
         damping = torch.where(better, damping / 8, damping * 8).clamp(_LEAST, _MOST)
-    return (psi * wide.epsilon[:, None]).to(g.dtype)
+    return psi * wide.epsilon[:, None]
 
 
 def _evaluated(

@@ -208,7 +208,7 @@ def _iterated(
     walk = Walk(state, settings.accelerate)
     spent = started = gathered = int(count[0])
     goal = _MARGIN * settings.tolerance
-    patience = _NEWTON_AFTER
+    patience, tries = _NEWTON_AFTER, 0
     going = torch.ones_like(state.live_rows[:, 0])
     while True:
         state.sweep()
@@ -231,14 +231,21 @@ def _iterated(
                 here, going = here[keep], going[keep]
                 state, walk = state.take(keep), walk.take(keep)
         walk.advance(state)
-        if settings.newton and spent == started + patience and _polished(state, settings):
-            walk, patience = Walk(state, settings.accelerate), 2 * patience
+        if settings.newton and spent == started + patience and _polished(state, settings, tries):
+            walk, patience, tries = Walk(state, settings.accelerate), 2 * patience, tries + 1
 
 
-def _polished(state: Scaling, settings: Settings) -> bool:
-    """Put small problems that sweeps do not finish near their solution, by Newton steps."""
+def _polished(state: Scaling, settings: Settings, tries: int) -> bool:
+    """Put small problems that sweeps do not finish near their solution, by Newton steps.
+
+    Where one try was not enough the potentials are far from it, and ε comes down to them again.
+    """
     if state.relaxation is not None or not worth_newton(state.problem):
         return False
-    g = newton_potential(state.problem, state.column_potential(), settings.tolerance / 2)
+    stages = int(_stage_counts(state.problem, settings, False).max()) if tries else 0
+    epsilons = [_STAGE_FACTOR**stage for stage in range(stages, -1, -1)]
+    g = newton_potential(
+        state.problem, state.column_potential(), settings.tolerance / 2, epsilons=epsilons
+    )
     state.restart(g)
     return True

@@ -21,8 +21,7 @@ class AuditConfig(ReadingConfig):
     )
     readout: Literal["exact", "model"] = setting(
         "exact",
-        "What the output product reads from a half-precision model at each layer: the exact state, "
-        "or the state as the model rounds it, which takes half the time",
+        "Output of half-precision models from the exact state, or as the model rounds it (faster)",
     )
     locking_tokens: int = setting(
         24, "Tokens per prompt that P2 compares with each other; 0 leaves P2 out", ge=0
