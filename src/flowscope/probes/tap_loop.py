@@ -1,7 +1,8 @@
 """The loop over batches of a tapped model: several probes share each forward pass.
 
 A batch whose shards are all in the run folder is not run; a batch some of whose shards are missing
-is run for the probes that lack theirs.
+is run for the probes that lack theirs. Where several processes make the shards of a run, each
+batch is first made by one of them; the loop then finds the shards, and runs what stays in memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.reducer import Arrays
-from flowscope.records import Shards, Unavailable
+from flowscope.records import Crew, Shards, Task, Unavailable
 from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
 __all__ = [
@@ -163,18 +164,69 @@ def tap_pass(
         feed = _Feed(tap, AttentionInputs(model, tap), probes)
         # The tap listens already, so that its anatomy is there when the inputs are hooked.
         with feed.inputs if feed.needs_inputs else nullcontext():
+            loop = _Loop(model, feed, probes, stores, advance)
+            if (crew := _crew(stores)) is not None:
+                batches = list(batches)
+                crew.spread([loop.task(number, batch) for number, batch in enumerate(batches)])
             for number, batch in enumerate(batches):
-                finished = _finished(stores, number)
-                missing = {name: probe for name, probe in probes.items() if name not in finished}
-                made = feed.run(model, batch, missing) if missing else {}
-                for name, piece in made.items():
-                    if name in stores:
-                        store, prefix = stores[name]
-                        store.write(f"{prefix}{number:05d}", piece.arrays, piece.meta)
-                for name in probes:
-                    pieces[name].append(finished[name] if name in finished else made[name])
-                advance(len(batch.prompts))
+                for name, piece in loop.pieces(number, batch, probes).items():
+                    pieces[name].append(piece)
+                loop.count(number, batch)
     return pieces
+
+
+def _crew(stores: Mapping[str, tuple[Shards, str]]) -> Crew | None:
+    return next((store.crew for store, _ in stores.values()), None)
+
+
+class _Loop:
+    """What is done with one batch: its pieces from shards, or from a run of the model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        feed: "_Feed",
+        probes: Mapping[str, TapProbe],
+        stores: Mapping[str, tuple[Shards, str]],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._model, self._feed, self._probes = model, feed, probes
+        self._stores, self._advance = stores, advance
+        self._counted: set[int] = set()
+
+    def pieces(
+        self, number: int, batch: InputBatch, probes: Mapping[str, TapProbe]
+    ) -> dict[str, Piece]:
+        """Pieces of these probes, in their order; what was made is written."""
+        finished = _finished(self._stores, number)
+        missing = {name: probe for name, probe in probes.items() if name not in finished}
+        made = self._feed.run(self._model, batch, missing) if missing else {}
+        for name, piece in made.items():
+            if name in self._stores:
+                store, prefix = self._stores[name]
+                store.write(f"{prefix}{number:05d}", piece.arrays, piece.meta)
+        return {name: finished[name] if name in finished else made[name] for name in probes}
+
+    def task(self, number: int, batch: InputBatch) -> Task:
+        """The making of the shards of one batch, which any process may do."""
+        written = {name: self._probes[name] for name in self._stores}
+
+        def make() -> None:
+            self.pieces(number, batch, written)
+            self.count(number, batch)
+
+        store, prefix = next(iter(self._stores.values()))
+        return Task(
+            name=store.task_name(f"{prefix}{number:05d}"),
+            done=lambda: len(_finished(self._stores, number)) == len(self._stores),
+            make=make,
+        )
+
+    def count(self, number: int, batch: InputBatch) -> None:
+        """Advance once for each batch."""
+        if number not in self._counted:
+            self._counted.add(number)
+            self._advance(len(batch.prompts))
 
 
 def model_anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
