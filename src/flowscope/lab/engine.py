@@ -20,7 +20,7 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.engines.choice import LOCAL, EngineChoice
-from flowscope.lab.engines.driving import driver_of, refuse_objects
+from flowscope.lab.engines.driving import driver_of, refuse_alone, refuse_objects
 from flowscope.lab.engines.plan import Plan
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.running.clock import StageClock
@@ -86,7 +86,8 @@ def run(
             for stage in bench.stages:
                 with bench.clock.part(stage.name, bench.subject.device):
                     walk(stage, bench)
-            finished = bench.close(partial(_state, more), driver and driver.record)
+            work = None if driver is None else driver.record
+            finished = bench.close(partial(_state, more), work)
             if driver is not None:
                 driver.finish()
     result: Result = instrument.resolve(instrument.result)(run=finished)
@@ -105,6 +106,7 @@ def planned(
 
     The parameters are those of `run`, which finishes the folder.
     """
+    refuse_alone(instrument)
     with _opened(instrument, config, {}, folder, None, study, only, LOCAL) as (bench, plan):
         plan.write(bench.records.folder)
         return bench.records.folder
@@ -127,6 +129,8 @@ def _opened(
     stages = selected(instrument.stages if more is None else more.walk, names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
     refuse_objects(choice, objects)
+    if choice.name != "local":
+        refuse_alone(instrument)
     plan = Plan.of(instrument, config, names, more, settings)
     with evaluation(objects.values()) as mode:
         clock = StageClock()

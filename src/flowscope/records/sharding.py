@@ -129,6 +129,13 @@ class Shards:
         if self.crew is not None:
             self.crew.spread([self._task(name, make, meta) for name, make in makers.items()])
 
+    def family(
+        self, makers: Mapping[str, Callable[[], Mapping[str, NDArray[Any]]]]
+    ) -> list[dict[str, NDArray[Any]]]:
+        """Arrays of shards that do not need each other, in the order of their names."""
+        self.spread(makers)
+        return [self.arrays(name, make) for name, make in makers.items()]
+
     def _task(
         self,
         name: str,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flowscope.errors import InvalidInputError
 from flowscope.lab.registry import nearest
 
 __all__ = ["ENGINES", "LOCAL", "EngineChoice", "Share"]
 
+N = TypeVar("N", int, float)
 ENGINES = ("local", "processes", "ray")
 _MOST_WORKERS = 4096
 
@@ -49,8 +52,10 @@ class EngineChoice:
         InvalidInputError
             No engine has that name, or a number is none.
         """
-        count = _number("workers", workers, int)
-        part = _number("gpus-per-worker", gpus_per_worker, float)
+        count = None if workers is None else _number("workers", workers, int)
+        part = (
+            None if gpus_per_worker is None else _number("gpus-per-worker", gpus_per_worker, float)
+        )
         chosen = name or ("processes" if (count or 1) > 1 else "local")
         if chosen not in ENGINES:
             raise InvalidInputError(nearest("engine", chosen, ENGINES))
@@ -120,9 +125,7 @@ class Share:
         return [*range(first, count), *range(first)]
 
 
-def _number(name: str, value: str | float | None, kind: type) -> object:
-    if value is None:
-        return None
+def _number(name: str, value: str | float, kind: Callable[[str | float], N]) -> N:
     try:
         return kind(value)
     except ValueError:

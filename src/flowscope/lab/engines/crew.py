@@ -60,6 +60,8 @@ class WorkCrew:
         self.journal.open()
         self.seconds = 0.0
         """Time that this process spent on tasks, and on waiting for others."""
+        self.made = 0
+        """Tasks that this process made."""
         self.last = False
         """Whether the next tasks are the last ones of the run."""
         self._ended = ended
@@ -118,6 +120,7 @@ class WorkCrew:
             except Exception as error:
                 self._failed(task, error)
                 return False
+            self.made += 1
             self.journal.made(task.name, time.monotonic() - started)
             return True
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowscope.errors import InvalidInputError
 from flowscope.lab.engines import processes
@@ -16,9 +16,13 @@ from flowscope.lab.engines.choice import EngineChoice, Share
 from flowscope.lab.engines.claims import forget_claims
 from flowscope.lab.engines.crew import WorkCrew
 from flowscope.lab.engines.helpers import Helpers
+from flowscope.lab.engines.journal import Journal
 from flowscope.lab.engines.plan import Plan, read_plan
 
-__all__ = ["Driver", "driver_of", "refuse_objects", "work_sentence"]
+if TYPE_CHECKING:
+    from flowscope.lab.instrument import Instrument
+
+__all__ = ["Driver", "driver_of", "refuse_alone", "refuse_objects"]
 
 
 @dataclass(kw_only=True)
@@ -65,9 +69,7 @@ class Driver:
 
 
 @contextmanager
-def driver_of(
-    choice: EngineChoice, run: Path, plan: Plan, device: str
-) -> Iterator[Driver | None]:
+def driver_of(choice: EngineChoice, run: Path, plan: Plan, device: str) -> Iterator[Driver | None]:
     """Driver of a run; None where this process is alone and no worker knows the run.
 
     Parameters
@@ -88,6 +90,7 @@ def driver_of(
         return
     started = time.time()
     plan.write(run)
+    Journal(run).forget_failures()  # whoever calls again wants them tried again
     with _helpers(choice, run, device) as helpers:
         share = Share(1, 1 + helpers.count)
         crew = WorkCrew(run, share, helps=False, ended=helpers.look)
@@ -119,16 +122,16 @@ def refuse_objects(choice: EngineChoice, objects: Mapping[str, Any]) -> None:
         )
 
 
-def work_sentence(work: Mapping[str, Any]) -> str:
-    """How the work on a run was shared, in a sentence; empty where one process did it all."""
-    if not work or "workers" not in work:
-        return ""
-    share, workers = work["serial_share"], work["workers"]
-    who = f"{workers} workers" if workers > 1 else "one worker"
-    limit = f" More workers make it at most {1 / share:.1f} times faster." if share > 0.02 else ""
-    twice = f" {len(work['made_twice'])} were made twice." if work["made_twice"] else ""
-    return (
-        f"work: {work['engine']}, {who}; {work['shards']} shards, made by "
-        f"{len(work['made_by'])} processes.{twice} {share:.0%} of the work is done by one process "
-        f"alone.{limit}"
-    )
+def refuse_alone(instrument: Instrument) -> None:
+    """Refuse several processes where an instrument must be measured by one.
+
+    Raises
+    ------
+    InvalidInputError
+        The instrument says why.
+    """
+    if instrument.alone:
+        raise InvalidInputError(
+            f"{instrument.name} is measured by one process: {instrument.alone}. Leave the engine "
+            "out."
+        )

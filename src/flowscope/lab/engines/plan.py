@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowscope.errors import RecordError
-from flowscope.lab.config import Config
 from flowscope.lab import registry
+from flowscope.lab.config import Config
 from flowscope.records.files import is_file, read_file, write_file
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def visible_gpus() -> list[str]:
 
 
 def _fitting(workers: int, choice: EngineChoice, gpus: list[str]) -> int:
-    """As many workers as GPUs are there for; those that find none are left out, and this is said."""
+    """As many workers as the GPUs take; those that find none are left out, and this is said."""
     if not gpus:
         return workers
     most = max(int(len(gpus) / (choice.gpus_per_worker or 1)), 1)
@@ -87,7 +87,9 @@ def _gpu(number: int, choice: EngineChoice, gpus: list[str]) -> str:
     return gpus[min(int((number - 1) * (choice.gpus_per_worker or 1)), len(gpus) - 1)]
 
 
-def _started(run: Path, number: int, workers: int, gpu: str) -> tuple[subprocess.Popen[bytes], Path]:
+def _started(
+    run: Path, number: int, workers: int, gpu: str
+) -> tuple[subprocess.Popen[bytes], Path]:
     logs = run / WORKERS / "logs"
     make_folder(logs)
     log = logs / f"worker-{number}.txt"

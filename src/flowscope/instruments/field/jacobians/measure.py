@@ -106,10 +106,13 @@ def _bounds(
         found = jacobian_bounds(visit.write, visit.H0, products=config.products, seed=config.seed)
         return {"values": _values(found)}
 
+    makers = {
+        f"jacobian-{name}-{layer:04d}": partial(bounded, layer) for layer in range(len(depth))
+    }
+    bench.spread(makers)
     rows = []
-    for layer in range(len(depth)):
-        shard = bench.shard(f"jacobian-{name}-{layer:04d}", partial(bounded, layer))
-        rows.append(shard["values"])
+    for shard, make in makers.items():
+        rows.append(bench.shard(shard, make)["values"])
         counter.advance()
     return np.stack(rows)
 
