@@ -17,7 +17,7 @@ from flowscope.models.config import DoctorConfig
 
 NAMES = instrument_names()
 CONFIGS = {name: instrument(name).config for name in NAMES} | {"doctor": DoctorConfig}
-COMMANDS = [*CONFIGS, "reproduce", "work", "report", "compare", "runs", "models"]
+COMMANDS = [*CONFIGS, "reproduce", "work", "merge", "report", "compare", "runs", "models"]
 MORE = {"--only", "--open", "--engine", "--workers", "--gpus-per-worker", "--plan"}
 
 

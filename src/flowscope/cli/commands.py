@@ -1,4 +1,4 @@
-"""The command line: a command per instrument, made from its settings, and seven more.
+"""The command line: a command per instrument, made from its settings, and eight more.
 
 Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrupted. With ``--json``
 one JSON document is on standard output and nothing else; progress and warnings go to stderr.
@@ -34,6 +34,7 @@ from flowscope.cli.reproducing import reproduce
 from flowscope.cli.sharing import (
     Engaged,
     engine_parameters,
+    merge,
     planned_outcome,
     planned_settings,
     work,
@@ -187,9 +188,9 @@ def _add_instrument(instrument: "Instrument") -> None:
     ) -> None:
         def command() -> Outcome:
             engaged = Engaged.taken(values)
-            folder, planned = planned_settings(str(values.get("out") or ""))
+            folder, planned, chosen = planned_settings(str(values.get("out") or ""))
             settings = resolved_settings(config, values, overrides_, file_, planned)
-            return _measured(instrument, settings, only_, engaged, folder)
+            return _measured(instrument, settings, only_ or chosen, engaged, folder)
 
         ended(json_, command, open_page=open_)
 
@@ -210,6 +211,7 @@ def _added(function: Callable[..., None]) -> Callable[..., None]:
 
 _added(reproduce)
 _added(work)
+_added(merge)
 
 
 @_added

@@ -1,4 +1,4 @@
-"""Several processes on one run: the options of an engine, and the command ``work``."""
+"""Several processes on one run: options of an engine, and the commands ``work`` and ``merge``."""
 
 import inspect
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from flowscope.cli.completion import complete_run
 from flowscope.cli.outcome import Outcome, ended
 from flowscope.cli.parameters import Json, RunFolder
 from flowscope.cli.terminal import starting
@@ -24,6 +25,7 @@ __all__ = [
     "PlanOnly",
     "Workers",
     "engine_parameters",
+    "merge",
     "planned_outcome",
     "planned_settings",
     "work",
@@ -60,6 +62,11 @@ PlanOnly = Annotated[
         "--plan",
         help="Make the run folder for flowscope work, measure nothing and exit (default: no).",
     ),
+]
+
+
+Runs = Annotated[
+    list[Path], typer.Argument(help="Run folders over parts.", autocompletion=complete_run)
 ]
 
 
@@ -111,15 +118,17 @@ def planned_outcome(folder: Path, command: str) -> Outcome:
     return Outcome(document={"run": str(folder)}, show=show)
 
 
-def planned_settings(out: str) -> tuple[Path | None, Mapping[str, Any]]:
-    """The planned run that ``--out`` names, and its settings; nothing where it names none."""
+def planned_settings(out: str) -> tuple[Path | None, Mapping[str, Any], str | None]:
+    """The planned run that ``--out`` names, its settings, and which stages it walks."""
     folder = Path(out)
     if not (folder / "workers" / "plan.json").is_file():
-        return None, {}
+        return None, {}, None
     from flowscope.lab.engines.plan import read_plan
 
     plan = read_plan(folder)
-    return folder, {} if plan is None else plan.settings
+    if plan is None:
+        return None, {}, None
+    return folder, plan.settings, ",".join(plan.only) or None
 
 
 def work(
@@ -158,6 +167,36 @@ def work(
                 f"{done.made} shards made here; nothing is left in {escape(str(done.run))}",
                 soft_wrap=True,
             ),
+        )
+
+    ended(as_json, command)
+
+
+def merge(
+    parts: Runs,
+    out: Annotated[Path, typer.Option(help="Run folder to be made (default: none).")],
+    as_json: Json = False,
+) -> None:
+    """Unite runs over parts of the prompts into the plan of one run over all of them.
+
+    PARTS are runs of one instrument, model and settings over consecutive prompts of one text,
+    measured with --skip. Their shards are copied; the command that is printed finds them, measures
+    what is not in them, and writes the tables that one run over all prompts would have written.
+    """
+
+    def command() -> Outcome:
+        with starting():
+            from flowscope.lab.engines.merging import merged
+        union = merged(parts, out)
+        outcome = planned_outcome(union.run, union.instrument)
+
+        def show(console: "Console") -> None:
+            console.print(f"{union.shards} shards of {union.prompts} prompts", highlight=False)
+            outcome.show(console)
+
+        return Outcome(
+            document={"run": str(union.run), "shards": union.shards, "prompts": union.prompts},
+            show=show,
         )
 
     ended(as_json, command)

@@ -39,7 +39,7 @@ from flowscope.records import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bench", "Counter", "Progress", "Subject", "seeded_generator"]
+__all__ = ["Bench", "Counter", "Progress", "Subject", "seeded_generator", "shard_fingerprint"]
 
 Value = TypeVar("Value")
 
@@ -155,10 +155,11 @@ class Bench(Generic[S, C]):
     def begin(self, stage: Stage) -> None:
         """Start a stage: from here on shards belong to it."""
         self._stage = stage.name
-        self._fingerprint = self._fingerprint_of(stage)
+        self._fingerprint = self.fingerprint_of(stage)
         self.decided = []
 
-    def _fingerprint_of(self, stage: Stage) -> str:
+    def fingerprint_of(self, stage: Stage) -> str:
+        """Sha256 of what decides the shards of a stage."""
         config = self.config if self.study is None else _joined(self.config, self.study)
         return self._hash(config, stage.settings)
 
@@ -171,7 +172,7 @@ class Bench(Generic[S, C]):
         shards: dict[str, Shards] = {}
         for stage in self.stages:
             made = stage.resolve(stage.probes)(self) if stage.probes else {}
-            store = self._shards_of(self._fingerprint_of(stage))
+            store = self._shards_of(self.fingerprint_of(stage))
             for name in (name for name in made if name not in probes):
                 probes[name], shards[name] = made[name], store
         return probes, shards
@@ -259,14 +260,20 @@ class Bench(Generic[S, C]):
 
     def _hash(self, config: Config | Mapping[str, Any], names: tuple[str, ...]) -> str:
         known = config if isinstance(config, Mapping) else config.model_dump(mode="json")
-        decides = {
-            "settings": {name: known[name] for name in names},
-            "marks": self.subject.marks,
-            "versions": {name: str(version) for name, version in library_versions().items()},
-            "commit": str(commit()),
-            "device": self.subject.device.partition(":")[0],
-        }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        settings = {name: known[name] for name in names}
+        return shard_fingerprint(settings, self.subject.marks, self.subject.device)
+
+
+def shard_fingerprint(settings: Mapping[str, Any], marks: Any, device: str) -> str:
+    """Sha256 of what decides the shards of a stage, with the versions and the commit of now."""
+    decides = {
+        "settings": dict(settings),
+        "marks": marks,
+        "versions": {name: str(version) for name, version in library_versions().items()},
+        "commit": str(commit()),
+        "device": device.partition(":")[0],
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 def seeded_generator(*key: int) -> torch.Generator:

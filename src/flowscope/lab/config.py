@@ -202,6 +202,13 @@ class ReadingConfig(Config):
         unset="packaged prompts",
     )
     prompts: int = setting(64, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
+    skip: int = setting(
+        0,
+        "Prompts left out before the first one; runs over the parts of a text merge",
+        option=True,
+        ge=0,
+        le=MOST_INPUTS,
+    )
     tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2, le=MOST_INPUTS)
     special_tokens: bool = setting(
         True,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flowscope.lab.result import Result
     from flowscope.lab.study import Study
 
-__all__ = ["judged", "planned", "prepared", "rejudge", "run", "walk"]
+__all__ = ["judged", "opened_bench", "planned", "prepared", "rejudge", "run", "walk"]
 
 _HOST = "cpu"
 """Where the subject is prepared, before its device is decided."""
@@ -110,6 +110,15 @@ def planned(
     with _opened(instrument, config, {}, folder, None, study, only, LOCAL) as (bench, plan):
         plan.write(bench.records.folder)
         return bench.records.folder
+
+
+@contextmanager
+def opened_bench(
+    instrument: Instrument, config: Config, folder: Path
+) -> Iterator[tuple[Bench[Any, Any], Plan]]:
+    """Bench of a run that is prepared and not measured, and its plan."""
+    with _opened(instrument, config, {}, folder, None, None, (), LOCAL) as opened:
+        yield opened
 
 
 @contextmanager

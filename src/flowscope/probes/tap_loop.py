@@ -7,9 +7,9 @@ batch is first made by one of them; the loop then finds the shards, and runs wha
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ __all__ = [
     "PlainBatch",
     "TapProbe",
     "model_anatomy",
+    "names_prompts",
     "stream_length",
     "tap_pass",
 ]
@@ -200,12 +201,20 @@ class _Loop:
         """Pieces of these probes, in their order; what was made is written."""
         finished = _finished(self._stores, number)
         missing = {name: probe for name, probe in probes.items() if name not in finished}
-        made = self._feed.run(self._model, batch, missing) if missing else {}
-        for name, piece in made.items():
-            if name in self._stores:
-                store, prefix = self._stores[name]
-                store.write(f"{prefix}{number:05d}", piece.arrays, piece.meta)
-        return {name: finished[name] if name in finished else made[name] for name in probes}
+        made: dict[str, Piece] = {}
+        kept = {name: probe for name, probe in missing.items() if name not in self._stores}
+        written = {name: probe for name, probe in missing.items() if name in self._stores}
+        # A shard holds the numbers of its prompts among all prompts of the text.
+        skipped = getattr(batch, "skipped", 0)
+        numbered = _renumbered(batch, skipped)
+        if missing:
+            made = self._feed.run(self._model, batch, missing, dict.fromkeys(written, numbered))
+        for name in written:
+            store, prefix = self._stores[name]
+            store.write(f"{prefix}{number:05d}", made[name].arrays, made[name].meta)
+        pieces = {**finished, **{name: made[name] for name in written}}
+        local = {name: _locally(piece, skipped) for name, piece in pieces.items()}
+        return {name: made[name] if name in kept else local[name] for name in probes}
 
     def task(self, number: int, batch: InputBatch) -> Task:
         """The making of the shards of one batch, which any process may do."""
@@ -268,6 +277,29 @@ def _stores(
     return stores
 
 
+def _renumbered(batch: InputBatch, skipped: int) -> InputBatch:
+    if not skipped:
+        return batch
+    changed = {"prompts": batch.prompts + skipped}
+    return cast(InputBatch, replace(cast(Any, batch), **changed))
+
+
+def _locally(piece: Piece, skipped: int) -> Piece:
+    """A piece whose prompts are numbered from the first one of the run."""
+    if not skipped:
+        return piece
+    arrays = {
+        name: values - skipped if names_prompts(name) else values
+        for name, values in piece.arrays.items()
+    }
+    return replace(piece, arrays=arrays)
+
+
+def names_prompts(name: str) -> bool:
+    """Whether an array of a piece holds numbers of prompts, by its name."""
+    return name == "prompt" or name.endswith("_prompt")
+
+
 def _finished(stores: Mapping[str, tuple[Shards, str]], number: int) -> dict[str, Piece]:
     shards = {name: store.find(f"{prefix}{number:05d}") for name, (store, prefix) in stores.items()}
     return {
@@ -286,6 +318,7 @@ class _Feed:
         self._opened: set[str] = set()
         self._active: dict[str, TapProbe] = {}
         self._batch: InputBatch | None = None
+        self._own: Mapping[str, InputBatch] = {}
         for name, probe in probes.items():
             if {"attention", "inputs"} & set(probe.hears):
                 tap.on_attention(partial(self._attention, name))
@@ -294,10 +327,17 @@ class _Feed:
                 tap.on_block(partial(self._block, name), writes="blocks" in probe.hears)
 
     def run(
-        self, model: nn.Module, batch: InputBatch, probes: dict[str, TapProbe]
+        self,
+        model: nn.Module,
+        batch: InputBatch,
+        probes: dict[str, TapProbe],
+        own: Mapping[str, InputBatch],
     ) -> dict[str, Piece]:
-        """Run one batch for these probes; every other probe hears nothing of it."""
-        self._active, self._batch = probes, batch
+        """Run one batch for these probes; every other probe hears nothing of it.
+
+        ``own`` is the batch as some of the probes see it.
+        """
+        self._active, self._batch, self._own = probes, batch, own
         model(**batch.inputs)
         tail = self._tap.anatomy.tail
         if isinstance(tail, Tail):
@@ -335,6 +375,6 @@ class _Feed:
                 probe.open(anatomy.depth, anatomy.tail)
                 self._opened.add(name)
             assert batch is not None
-            probe.begin(batch)
+            probe.begin(self._own.get(name, batch))
         assert isinstance(anatomy.depth, Chain)
         return anatomy.depth

@@ -6,3 +6,5 @@ closes the run. It finds the shards that others have made. Workers walk the same
 nothing but shards (`working`). `processes` starts workers on this machine, `ray_actors` on a Ray
 cluster, and ``flowscope work RUN`` is one by hand. Reasons are in ``docs/design/engines.md``.
 """
+
+__all__ = ()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from flowscope.errors import InvalidInputError
 from flowscope.lab.engines import processes
+from flowscope.lab.engines.beside import Helpers
 from flowscope.lab.engines.choice import EngineChoice, Share
 from flowscope.lab.engines.claims import forget_claims
 from flowscope.lab.engines.crew import WorkCrew
-from flowscope.lab.engines.helpers import Helpers
 from flowscope.lab.engines.journal import Journal
 from flowscope.lab.engines.plan import Plan, read_plan
 

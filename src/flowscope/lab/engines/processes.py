@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from flowscope.lab.engines.beside import Helpers, say, threads_each
 from flowscope.lab.engines.choice import EngineChoice
-from flowscope.lab.engines.helpers import Helpers, say, threads_each
 from flowscope.lab.engines.plan import WORKERS
 from flowscope.records.files import make_folder
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from flowscope.errors import WorkerError
+from flowscope.lab.engines.beside import Helpers, say, threads_each
 from flowscope.lab.engines.choice import EngineChoice
-from flowscope.lab.engines.helpers import Helpers, say, threads_each
 from flowscope.lab.engines.processes import workers_of
 
 __all__ = ["started"]
@@ -78,7 +78,13 @@ def _joined(ray: Any, choice: EngineChoice) -> bool:
             logging_level="error",
         )
 
-    _within(_REACH if address else 2 * _REACH, join, address)
+    if address:
+        _within(_REACH, join, address)
+        return True
+    try:
+        join()  # not in a thread: the processes of a Ray of our own end with the one that began it
+    except (OSError, RuntimeError, ValueError) as error:
+        raise _unreachable("", str(error)) from error
     return True
 
 
