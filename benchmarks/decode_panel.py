@@ -23,6 +23,7 @@ import flowscope
 from flowscope.models.infilling.templates import Template
 
 RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs/theory/what-holds-means.md"
 COUNT = 100
 
 
@@ -82,8 +83,19 @@ def outcomes(subject: str, seed: int) -> dict[str, dict[str, Any]]:
         }
 
 
+def _write_page(lines: list[str]) -> None:
+    """Put the rows between the marks of the page."""
+    names = ("subject", "verdict", "right answer", "runs", "holds", "fails", "uninformative",
+             "abstains", "median effect")  # fmt: skip
+    head, rule = "| " + " | ".join(names) + " |", "|" + " --- |" * len(names)
+    start, end = "<!-- decode subjects -->\n", "<!-- end of decode subjects -->"
+    before, rest = PAGE.read_text().split(start)
+    after = rest.split(end)[1]
+    PAGE.write_text(before + start + "\n".join([head, rule, *lines]) + "\n" + end + after)
+
+
 def main() -> None:
-    """Run every subject and print the rows of the page."""
+    """Run every subject and write the rows of the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = parser.parse_args().seeds
@@ -106,6 +118,7 @@ def main() -> None:
             lines.append(f"| {subject} | {verdict} | {answer} | {seeds} | {cells} | {middle} |")
             sys.stdout.write(lines[-1] + "\n")
             sys.stdout.flush()
+    _write_page(lines)
     (RESULTS / "decode_panel.json").write_text(
         json.dumps({"seeds": seeds, "rows": lines, "runs": found}, indent=1) + "\n"
     )
