@@ -160,7 +160,7 @@ def _empty(kind):
 
 
 @settings(max_examples=40)
-@given(st.data())
+@given(data=st.data())
 @pytest.mark.parametrize("kind", [DepthProbe, CurvatureProbe])
 def test_probes_merge_in_any_order_and_grouping(kind, data, parts):
     """Real pieces of an audit, dealt to processes at random, merged as a random tree."""
