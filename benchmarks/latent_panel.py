@@ -86,6 +86,14 @@ def tokenwise(name: str, seed: int) -> Loaded:
     return load(model, tokenizer=bundled.tokenizer)
 
 
+def twice_each(prompts: int, tokens: int, vocabulary: int) -> list[dict[str, torch.Tensor]]:
+    """Inputs in which every token stands twice, at different positions of different prompts."""
+    count = prompts * tokens // 2
+    first = torch.arange(count) % (vocabulary - 1) + 1
+    ids = torch.cat([first, first.roll(7)]).reshape(prompts, tokens)
+    return [{"input_ids": part} for part in ids.split(4)]
+
+
 def particles(sign: float, seed: int, layers: int = 4) -> Loaded:
     """A Llama whose tokens attend to like tokens and write ``sign`` times what they see."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -143,15 +151,22 @@ def noise(seed: int, layers: int = 10, prompts: int = 24, each: int = 42) -> lis
         for block in range(1, layers)
     ]  # fmt: skip
     arrays = halves_of_rates("model", dict.fromkeys(samples, prompts), steps)
-    return [judge_readings(readings, {}, rank=8, seed=seed), judge_rates(arrays, seed=seed)]
+    return [judge_readings(readings, {}, rank=8, seed=seed), judge_rates(arrays, rank=8, seed=seed)]
 
 
-def read(subject: Loaded, seed: int, prompts: int = 24, tokens: int = 96) -> list[Verdict]:
-    """Verdicts of a run on the packaged texts."""
+def read(
+    subject: Loaded, seed: int, *, repeated: bool = False, prompts: int = 24, tokens: int = 96
+) -> list[Verdict]:
+    """Verdicts of a run on the packaged texts, or on tokens that stand twice each."""
     with tempfile.TemporaryDirectory() as folder:
         texts = [text for text in packaged_texts() if len(text) > tokens][:prompts]
+        given = (
+            {"texts": texts}
+            if not repeated
+            else {"inputs": twice_each(prompts, tokens, int(subject.model.config.vocab_size))}
+        )
         result = fs.latent(
-            subject, texts, out=f"{folder}/run", progress=False, prompts=prompts, tokens=tokens,
+            subject, **given, out=f"{folder}/run", progress=False, prompts=prompts, tokens=tokens,
             seed=seed, points=1000, ranks=(8,), twins=1, surrogates=1, output_tokens=8,
             refinements=(1,),
         )  # fmt: skip
@@ -181,7 +196,7 @@ def main() -> None:
         if RUNS.has(part, name, str(seed)):
             continue
         start = time.process_time()
-        verdicts = noise(seed) if make is None else read(make(), seed)
+        verdicts = noise(seed) if make is None else read(make(), seed, repeated=name in COURSES)
         rows = RUNS.store(part, name, str(seed), verdicts, time.process_time() - start)
         short = ", ".join(f"{v} {row['outcome']} {row['effect']}" for v, row in rows.items())
         print(part, name, seed, short, flush=True)

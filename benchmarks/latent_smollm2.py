@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
+
 import flowscope as fs
 from benchmarks.machine import described
 from benchmarks.panel_runs import row_of
@@ -49,7 +51,10 @@ def main() -> None:
     start, clock = time.process_time(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = fs.latent(
-            loaded, inputs=[{"input_ids": part} for part in windows.split(4)], out=f"{folder}/run",
+            loaded, inputs=[
+                {"input_ids": part, "attention_mask": torch.ones_like(part)}
+                for part in windows.split(4)
+            ], out=f"{folder}/run",
             progress=False, prompts=WINDOWS, tokens=TOKENS, twins=1,
         )  # fmt: skip
         times = {

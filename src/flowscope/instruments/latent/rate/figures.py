@@ -126,9 +126,12 @@ def spectrum(source: Source) -> Picture:
     for place, number in enumerate(numbered):
         rows = ordered(rows_where(frame, "number", number), "layer")
         look = Look(f"{int(number)}", theme.SCALE[2 + place % 5], symbol="circle")
-        texts = [f"block {x:g}, eigenvalue {int(number)}: {y:.3g}"
-                 for x, y in zip(column(rows, "layer"), column(rows, "curvature"), strict=True)]  # fmt: skip
-        traces.append(curve(column(rows, "layer"), column(rows, "curvature"), look, texts))
+        at, values = column(rows, "layer"), column(rows, "curvature")
+        texts = [
+            f"block {x:g}, eigenvalue {int(number)}: {y:.3g}"
+            for x, y in zip(at, values, strict=True)
+        ]
+        traces.append(curve(at, values, look, texts))
     panel = Panel(title="eigenvalues", traces=traces, shapes=[level(0)])
     return stacked([panel], depth_axis(column(frame, "layer"), "block"), 260)
 
