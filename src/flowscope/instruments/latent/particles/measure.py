@@ -40,15 +40,15 @@ def particles(bench: LatentBench) -> None:
     sums, followed = _sums(bench, bench.subject.loaded.model, "particles")
     if not np.isfinite(sums[:, :, 1:]).any():
         raise Abstention("no block has an attention call among tokens that could be read")
-    halves = {"model": _fits(bench, sums)}
-    if bench.config.controls:
-        for number in range(bench.config.twins):
-            twin = fresh_twin(bench.subject.loaded.model, bench.config.seed + number)
-            if isinstance(twin, Unavailable):
-                bench.abstain("particles, random twins", twin.reason)
-                break
-            name = f"random twin {number + 1}"
-            halves[name] = _fits(bench, _sums(bench, twin, name)[0])
+    everything = {"model": sums}
+    for number in range(bench.config.twins if bench.config.controls else 0):
+        twin = fresh_twin(bench.subject.loaded.model, bench.config.seed + number)
+        if isinstance(twin, Unavailable):
+            bench.abstain("particles, random twins", twin.reason)
+            break
+        name = f"random twin {number + 1}"
+        everything[name] = _sums(bench, twin, name)[0]
+    halves = {name: _fits(bench, one) for name, one in everything.items()}
     bench.put("clustering", _table(bench, halves, followed, len(sums)))
     arrays = {
         f"{subject}/{column}": fits[:, :, FITS.index(column)]

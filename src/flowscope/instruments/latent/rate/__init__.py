@@ -125,7 +125,10 @@ STAGE = Stage(
     measure="measure.rate",
     judge="judge.mean_flow_explains",
     claims=(MEAN_FLOW,),
-    settings=("batch", "seed", "points", "ranks", "neighbour", "halves"),
+    settings=(
+        "batch", "seed", "points", "ranks", "neighbour", "halves", "control_prompts",
+        "refinements",
+    ),
     tables=TABLES,
     uses=("entropy",),
-)
+)  # fmt: skip

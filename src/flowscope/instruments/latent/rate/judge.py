@@ -9,11 +9,11 @@ e = \Bigl(\mathbb E_\pi\tfrac1L\sum_\ell(d_\ell-f_{\pi\ell})^2\Bigr)^{1/2}
 $$
 
 $\pi$ a shuffle of the layers: how much nearer to the change the mean flow of the right block is
-than that of any. The mean over all shuffles is $\overline{d^2}+\overline{f^2}-2\bar d\bar f$. There is
-one $e$ for all tokens and one for one occurrence of each; the smaller decides. L2 abstains where
-the rest, which neither the mean flow nor Gaussian noise explains, is larger than the interval of
-the change and not negligible (both as root mean squares over the blocks). It is uninformative where a network with
-random weights passes, too.
+than that of any. The mean over all shuffles is $\overline{d^2}+\overline{f^2}-2\bar d\bar f$.
+There is one $e$ for all tokens and one for one occurrence of each; the smaller decides. L2 abstains
+where the rest, which neither the mean flow nor Gaussian noise explains, is larger than the interval
+of the change and not negligible (both as root mean squares over the blocks). It is uninformative
+where a network with random weights passes, too.
 """
 
 from __future__ import annotations

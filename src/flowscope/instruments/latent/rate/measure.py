@@ -12,7 +12,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.potential import covariance_forecast, lag_correlation
 from flowscope.instruments.latent.clouds import Clouds, entropy_refusal, made_clouds
 from flowscope.instruments.latent.entropy.tables import ends_of
-from flowscope.instruments.latent.rate.refinement import refinement_table
+from flowscope.instruments.latent.rate.refinement import refinement_table, squared_steps
 from flowscope.instruments.latent.rate.steps import pooled_steps, step_arrays
 from flowscope.instruments.latent.rate.tables import (
     halves_of_rates,
@@ -43,35 +43,44 @@ def rate(bench: LatentBench) -> None:
         Where the entropies abstain, or no block has a rate.
     """
     clouds: Clouds = bench.shared("clouds")
-    _refine(bench)
+    squares = _squared_steps(bench)
     refusal = entropy_refusal(clouds)
+    if not refusal:
+        refusal = _rates(bench, clouds)
+    if squares is not None:
+        bench.put("refinement", refinement_table(bench.config, *squares))
     if refusal:
         raise Abstention(refusal)
+
+
+def _rates(bench: LatentBench, clouds: Clouds) -> str:
+    """Write what needs entropies; return why there is nothing, or nothing."""
     counter = bench.counter("rates", clouds.layers)
     steps: Steps = []
     for block in range(1, clouds.layers + 1):
         make = partial(_block, bench, clouds, block, curved=True)
         steps.append(_split(bench.shard(f"rate-{block:04d}", make)))
         counter.advance(1)
+    groups = {name: sample.groups for name, sample in clouds.samples.items()}
+    twins = _twins(bench)
     _note_absences(bench, steps)
     _memory(bench, clouds)
     frame = rates_table(bench.config, clouds, steps)
     if not len(frame):
-        raise Abstention("no block has a rate; the measurements say why")
+        return "no block has a rate; the measurements say why"
     bench.put("rates", frame)
     bench.put("curvature_spectrum", spectrum_table(steps))
     bench.put("layers", layers_with_rates(bench.records.read_table("layers"), frame))
-    groups = {name: sample.groups for name, sample in clouds.samples.items()}
     halves = halves_of_rates("model", groups, steps)
     turning = turning_table(bench.config, halves, frame)
     if len(turning):
         bench.put("turning_layers", turning)
-    twins = _twins(bench, groups)
     if twins:
         bench.put("rate_controls", rate_controls_table(bench.config, clouds, twins))
     for name, found in twins.items():
         halves |= halves_of_rates(name, groups, found)
     bench.put_arrays("rate_halves", halves)
+    return ""
 
 
 def _block(bench: LatentBench, clouds: Clouds, block: int, *, curved: bool) -> Arrays:
@@ -94,7 +103,7 @@ def _split(arrays: Arrays) -> dict[str, Arrays]:
     return found
 
 
-def _twins(bench: LatentBench, groups: dict[str, int]) -> dict[str, Steps]:
+def _twins(bench: LatentBench) -> dict[str, Steps]:
     """Steps of networks with random weights, by name."""
     config, found = bench.config, {}
     if not config.controls:
@@ -155,9 +164,12 @@ def _memory(bench: LatentBench, clouds: Clouds) -> None:
         bench.put("memory", pd.DataFrame(rows))
 
 
-def _refine(bench: LatentBench) -> None:
-    """Write the table ``refinement``; it needs no entropy."""
+def _squared_steps(
+    bench: LatentBench,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """What the table ``refinement`` is made of; it needs no entropy."""
     try:
-        bench.put("refinement", refinement_table(bench))
+        return squared_steps(bench)
     except InvalidInputError as refusal:
         bench.abstain("refinement", f"blocks cannot be cut into shorter steps: {refusal}")
+        return None

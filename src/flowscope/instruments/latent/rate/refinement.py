@@ -7,6 +7,9 @@ steps are, and nothing of a diffusion.
 
 from __future__ import annotations
 
+from functools import partial
+from inspect import signature
+
 import numpy as np
 import pandas as pd
 import torch
@@ -16,6 +19,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.evidence import mean_over_prompts, resampled_counts
 from flowscope.evidence.intervals import bounds_of
+from flowscope.instruments.latent.config import LatentConfig
 from flowscope.instruments.latent.subject import LatentBench
 from flowscope.levers import refined
 from flowscope.models.prompts import Batch
@@ -24,13 +28,13 @@ from flowscope.probes.field.cloud import first_tokens, massive_tokens, widened
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
-__all__ = ["refinement_table"]
+__all__ = ["refinement_table", "squared_steps"]
 
 Values = NDArray[np.float64]
 
 
-def refinement_table(bench: LatentBench) -> pd.DataFrame:
-    """Diffusivity by squared steps for each number of steps, on the control prompts.
+def squared_steps(bench: LatentBench) -> tuple[Values, Values]:
+    """Sums over tokens of ν̂ and numbers of tokens, ``[prompts, refinements]``, of control prompts.
 
     Raises
     ------
@@ -45,11 +49,15 @@ def refinement_table(bench: LatentBench) -> pd.DataFrame:
     counter = bench.counter("shorter steps", len(config.refinements))
     sums, sizes = [], []
     for n in config.refinements:
-        rows = [_squared_steps(bench, chain, batch, n) for batch in batches]
-        sums.append(np.concatenate([row[0] for row in rows]))
-        sizes.append(np.concatenate([row[1] for row in rows]))
+        found = bench.shard(f"refined-{n}", partial(_refined, bench, chain, batches, n))
+        sums.append(found["sums"])
+        sizes.append(found["sizes"])
         counter.advance(1)
-    total, size = np.stack(sums, 1), np.stack(sizes, 1)
+    return np.stack(sums, 1), np.stack(sizes, 1)
+
+
+def refinement_table(config: LatentConfig, total: Values, size: Values) -> pd.DataFrame:
+    """Diffusivity by squared steps for each number of steps."""
     counts = resampled_counts(len(total), resamples=config.resamples, seed=config.seed)
     points, interval = mean_over_prompts(total, size, counts)
     low, high = bounds_of(interval, len(points))
@@ -60,12 +68,24 @@ def refinement_table(bench: LatentBench) -> pd.DataFrame:
     })  # fmt: skip
 
 
+def _refined(bench: LatentBench, chain: Chain, batches: list[Batch], n: int) -> dict[str, Values]:
+    rows = [_squared_steps(bench, chain, batch, n) for batch in batches]
+    return {
+        "sums": np.concatenate([row[0] for row in rows]),
+        "sizes": np.concatenate([row[1] for row in rows]),
+    }
+
+
 @torch.no_grad()
 def _squared_steps(bench: LatentBench, chain: Chain, batch: Batch, n: int) -> tuple[Values, Values]:
     """Sum over tokens of ν̂, mean over steps, and the number of tokens, for each prompt."""
     states: list[Tensor] = []
-    with refined(bench.subject.loaded.model, chain, n, lambda h: states.append(widened(h).cpu())):
-        bench.subject.loaded.model(**batch.inputs)
+    model = bench.subject.loaded.model
+    # a cache of keys would be written n times
+    caches = "use_cache" in signature(model.forward).parameters
+    inputs = {**batch.inputs, **({"use_cache": False} if caches else {})}
+    with refined(model, chain, n, lambda hidden: states.append(widened(hidden).cpu())):
+        model(**inputs)
     mask = batch.mask.cpu().bool()
     if mask.shape != states[0].shape[:2]:
         mask = torch.ones(states[0].shape[:2], dtype=torch.bool)
