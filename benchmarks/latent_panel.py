@@ -155,7 +155,7 @@ def noise(seed: int, layers: int = 10, prompts: int = 24, each: int = 42) -> lis
 
 
 def read(
-    subject: Loaded, seed: int, *, repeated: bool = False, prompts: int = 24, tokens: int = 96
+    subject: Loaded, seed: int, *, repeated: bool = False, prompts: int = 24, tokens: int = 64
 ) -> list[Verdict]:
     """Verdicts of a run on the packaged texts, or on tokens that stand twice each."""
     with tempfile.TemporaryDirectory() as folder:
@@ -167,7 +167,7 @@ def read(
         )
         result = fs.latent(
             subject, **given, out=f"{folder}/run", progress=False, prompts=prompts, tokens=tokens,
-            seed=seed, points=1000, ranks=(8,), twins=1, surrogates=1, output_tokens=8,
+            seed=seed, points=600, ranks=(8,), twins=1, surrogates=1, halves=24, output_tokens=8,
             refinements=(1,),
         )  # fmt: skip
         return list(result.verdicts)

@@ -7,7 +7,8 @@ neighbours, one occurrence of each token, goes from 7 to 20), and what do the ve
     python -m benchmarks.latent_smollm2 MODEL wikitext2_test.txt.gz
 
 The texts are 24 windows of 128 tokens, from token 1280 on. The model is SmolLM2-135M-Instruct as
-its four-bit file has it, not the base model in full precision of the trials.
+its four-bit file has it, not the base model in full precision of the trials. Controls are left out:
+they can only take a *holds* away.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def main() -> None:
                 {"input_ids": part, "attention_mask": torch.ones_like(part)}
                 for part in windows.split(4)
             ], out=f"{folder}/run",
-            progress=False, prompts=WINDOWS, tokens=TOKENS, twins=1,
+            progress=False, prompts=WINDOWS, tokens=TOKENS, controls=False, ranks=(8,),
         )  # fmt: skip
         times = {
             "processor_seconds": round(time.process_time() - start, 1),

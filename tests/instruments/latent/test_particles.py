@@ -75,7 +75,7 @@ def test_planted_particles_are_fitted_by_their_constants(planted):
     assert fits["value_r2"].min() > 0.98
     assert abs(fits["value_r2_permuted"]).max() < 0.1
     ids = torch.arange(1, 200)
-    length = float(_model(sign=0.1).model.embed_tokens.weight[ids].norm(dim=1).mean())
+    length = float(_model(sign=0.1).model.embed_tokens.weight[ids].detach().norm(dim=1).mean())
     assert fits["value"][0] == pytest.approx(0.1 * np.sqrt(WIDTH) / length, rel=0.1)
     assert all((piece.arrays["followed"] == 1).all() for piece in pieces)
 

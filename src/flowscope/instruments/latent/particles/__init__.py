@@ -42,6 +42,7 @@ TABLES = {
             Column("degree", "clusters that form first in the dimension of the cloud, at beta"),
             Column("write", "transport: the part of the write from tokens; whole: all of it"),
         ),
+        optional=True,
     ),
     "phases": Table(
         purpose="where noisy particles on the sphere cluster",

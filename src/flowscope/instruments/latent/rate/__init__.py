@@ -52,6 +52,7 @@ TABLES = {
             ),
             Column("explained", "share of squared velocities that the mean flow explains there"),
         ),
+        optional=True,
     ),
     "curvature_spectrum": Table(
         purpose="eigenvalues of the mean of −sym ∇u, and of the covariance of what is left",
