@@ -1,5 +1,6 @@
 """Act on a loaded model through the tap, and undo it."""
 
+from flowscope.levers.agreement import Consensus, ConsensusChange, consensus
 from flowscope.levers.attention import (
     AttentionChange,
     TransportAttention,
@@ -16,12 +17,15 @@ from flowscope.levers.refinement import refined
 
 __all__ = [
     "AttentionChange",
+    "Consensus",
+    "ConsensusChange",
     "CouplingChange",
     "GeometryAttention",
     "GeometryChange",
     "Intervention",
     "ReplicaCoupling",
     "TransportAttention",
+    "consensus",
     "couple",
     "geometry_attention",
     "intervene",
