@@ -12,10 +12,11 @@ from flowscope.transport import PointCloud, barycenter_drift, sinkhorn
 
 __all__ = ["EPSILON", "Meeting", "Middle", "paired_middle", "transport_middle"]
 
-EPSILON = 0.05
+EPSILON = 0.02
 """ε of the couplings, in units of the median cost between tokens."""
 
 _MOVES = 50  # of the points of a barycenter, at most
+_TOLERANCE = 0.01  # of a move, in units of the spread of the tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +69,7 @@ def transport_middle(states: States, there: Bool[Tensor, "*batch"]) -> Meeting:
             1.0,
             support=clouds[0],
             relative_epsilon=EPSILON,
+            tolerance=_TOLERANCE,
             max_iterations=_MOVES,
             on_failure="return",
         )
