@@ -112,6 +112,7 @@ def clusters(rows: Rows) -> Statement:
     shown = [
         f"{numeral(x['mean_cosine'])} {bounds(x[names[1]], x[names[2]])}" for x in (first, last)
     ]
+    highest = frame["mean_cosine"].astype(float).idxmax()
     return Statement(
         **words, agrees=agrees, by_chance=chance_of(2),
         measured=f"after the first block {shown[0]}, after the last {shown[1]}; largest "

@@ -17,7 +17,7 @@ from flowscope.instruments.latent.stable_alignment.comparison.tables import (
     consensus_table,
     prompts_table,
 )
-from flowscope.instruments.latent.stable_alignment.comparison.twins import twin_table
+from flowscope.instruments.latent.stable_alignment.comparison.twins import alignments, twin_table
 from flowscope.instruments.latent.stable_alignment.comparison.ways import (
     Way,
     blocks_of,
@@ -152,7 +152,7 @@ def _other(bench: LatentBench, domain: Domain, depth: int) -> Iterator[Scores]:
     arrays = _scored(bench, domain, f"{OTHER}{mark}-{APART}", lambda: partial(_one_by_one, pair))
     yield Scores(domain=domain.name, members=OTHER, method=APART, arrays=arrays)
     for layers in ("all", "early", "last"):
-        for align in ("none", "procrustes"):
+        for align in ("none", *alignments(bench)):
             way = Way(method=PAIRED, layers=layers, strength=1.0, align=align)  # type: ignore[arg-type]
             yield _agreed(bench, domain, OTHER, pair, way, depth, mark)
 

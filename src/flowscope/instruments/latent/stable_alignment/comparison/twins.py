@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from flowscope.levers import consensus
 from flowscope.levers.agreement import TOKENS_PER_FEATURE, Align
 from flowscope.records import Unavailable
 
-__all__ = ["twin_table"]
+__all__ = ["alignments", "twin_table"]
 
 
 def twin_table(bench: LatentBench, domain: Domain) -> pd.DataFrame | None:
@@ -31,7 +30,7 @@ def twin_table(bench: LatentBench, domain: Domain) -> pd.DataFrame | None:
         bench.abstain(TWIN, twin.reason)
         return None
     rows = []
-    for align in ("apart", "none", "procrustes"):
+    for align in ("apart", "none", *alignments(bench)):
         arrays = bench.shard(
             f"{domain.mark}-twin-{align}", partial(_made, bench, domain, twin, align)
         )
@@ -75,20 +74,36 @@ def _made(bench: LatentBench, domain: Domain, twin: nn.Module, align: str) -> Ar
         chosen: Align = "procrustes" if align == "procrustes" else "none"
         with consensus(pair, align=chosen) as lever:
             if chosen == "procrustes":
-                fitted = _fitted(bench, lever, domain)
+                fitted = _fitted(bench, lever)
             arrays = scored(loaded, domain.tested, bench.config.batch, partial(watched, lever))
     return {**arrays, "variation": np.array([max(largest)]), "fitted": np.array([fitted])}
 
 
-def _fitted(bench: LatentBench, lever: Any, domain: Domain) -> int:
+def alignments(bench: LatentBench) -> tuple[str, ...]:
+    """Procrustes, where the prompts of the run have tokens enough for it."""
+    width = _width(bench)
+    tokens = bench.subject.material.tokens
+    if tokens >= TOKENS_PER_FEATURE * width:
+        return ("procrustes",)
+    bench.abstain(
+        "alignment",
+        f"states with {width} features need {TOKENS_PER_FEATURE * width} tokens; the prompts of "
+        f"the run have {tokens}",
+    )
+    return ()
+
+
+def _width(bench: LatentBench) -> int:
+    embedding: Any = bench.subject.loaded.model.get_input_embeddings()  # type: ignore[operator]
+    return int(embedding.weight.shape[1])
+
+
+def _fitted(bench: LatentBench, lever: Any) -> int:
     """Fit on the prompts of the run until there are enough tokens; returns how many."""
-    tokens, width = 0, math.inf
-    model = bench.subject.loaded.model
-    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
-    width = embedding.weight.shape[1]
+    tokens = 0
     for batch in bench.subject.material.batches(None):
         lever.fit(**batch.inputs, use_cache=False)
         tokens += int(batch.present.sum())
-        if tokens >= TOKENS_PER_FEATURE * width:
+        if tokens >= TOKENS_PER_FEATURE * _width(bench):
             break
     return tokens

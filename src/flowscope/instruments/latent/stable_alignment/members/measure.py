@@ -116,7 +116,7 @@ def _tuned(bench: LatentBench, domain: Domain, advance: Callable[[int], object])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-            losses[step] = float(loss)
+            losses[step] = float(loss.detach())
             advance(1)
     weights = {f"{_WEIGHTS}{n}": w.detach().cpu().numpy() for n, w in child.named_parameters()}
     return {**weights, "losses": losses}
@@ -153,6 +153,7 @@ def _average(models: list[Any]) -> nn.Module:
     return mean
 
 
+@torch.no_grad()
 def _moved(model: nn.Module, other: nn.Module) -> float:
     """Norm of the change of the weights in units of their norm; NaN where names differ."""
     before, after = dict(model.named_parameters()), dict(other.named_parameters())
