@@ -205,10 +205,7 @@ class Consensus:
             )
         refuse_inputs(self._models, kwargs)
         self._mask = kwargs.get("attention_mask")
-        jobs = [
-            lambda member=member: member.run(args, kwargs)  # type: ignore[misc]
-            for member in self._members
-        ]
+        jobs = [lambda member=member: member.run(args, kwargs) for member in self._members]
         try:
             lanes = [member.lane for member in self._members]
             return tuple(in_lockstep(lanes, jobs, self._meet))

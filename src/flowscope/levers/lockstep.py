@@ -160,7 +160,8 @@ def _under_modes_of_caller(job: Job) -> Job:
         for kind in ("cpu", "cuda")
         if torch.is_autocast_enabled(kind)
     ]
-    stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.current_stream() if initialized else None
 
     def run() -> Any:
         with ExitStack() as modes:

@@ -44,4 +44,5 @@ def orthogonal_map(products: Float[Tensor, "d d"]) -> Float64[Tensor, "d d"]:
             "NaN or infinite."
         )
     u, _, vh = torch.linalg.svd(products.double())
-    return u @ vh
+    turn: Tensor = u @ vh
+    return turn

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 
+from flowscope.evidence import simultaneous
+from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.latent.stable_alignment.names import (
     APART,
     AVERAGE,
@@ -15,7 +18,7 @@ from flowscope.instruments.latent.stable_alignment.names import (
     PROBABILITIES,
     TRANSPORT,
 )
-from flowscope.instruments.latent.stable_alignment.rows import Rows
+from flowscope.instruments.latent.stable_alignment.rows import Rows, named
 from flowscope.lab.statements import (
     Agreement,
     Statement,
@@ -34,25 +37,29 @@ _COLUMNS = ("domain", "members", "method", "layers", "strength", "loss", "loss_l
             "divergence", "divergence_low", "divergence_high", "matched")  # fmt: skip
 
 
+Ways = dict[str, dict[str, Any]]
+"""Rows of a table by kind of text."""
+
+
 def _ways(rows: Rows, **keys: object) -> pd.DataFrame:
-    """Rows of the table ``consensus`` about the children, by kind of text."""
+    """Rows of the table ``consensus`` about the children."""
     frame = rows.table("consensus", *_COLUMNS)
     frame = frame.assign(layers=frame["layers"].fillna(""))
     for name, value in {"members": CHILDREN, **keys}.items():
-        frame = frame[frame[name] == value]
-    return frame.set_index("domain")
+        frame = pd.DataFrame(frame[frame[name] == value])
+    return frame
 
 
-def _strongest(rows: Rows, method: str, layers: str) -> pd.DataFrame:
+def _strongest(rows: Rows, method: str, layers: str) -> Ways:
     frame = _ways(rows, method=method, layers=layers)
-    return frame[frame["strength"] == frame["strength"].max()]
+    return named(frame[frame["strength"] == frame["strength"].max()], "domain")
 
 
-def _fall(apart: pd.DataFrame, agreed: pd.DataFrame) -> tuple[Agreement, str]:
+def _fall(apart: Ways, agreed: Ways) -> tuple[Agreement, str]:
     """Whether the divergence of predictions falls to half on every kind of text."""
-    told, answers = [], []
-    for domain in (name for name in DOMAINS if name in apart.index and name in agreed.index):
-        before, after = apart.loc[domain], agreed.loc[domain]
+    told, answers = [], list[Agreement]()
+    for domain in (name for name in DOMAINS if name in apart and name in agreed):
+        before, after = apart[domain], agreed[domain]
         told.append(
             f"{domain} {numeral(before['divergence'])} → {numeral(after['divergence'])} "
             f"{bounds(after['divergence_low'], after['divergence_high'])}"
@@ -69,13 +76,14 @@ def _fall(apart: pd.DataFrame, agreed: pd.DataFrame) -> tuple[Agreement, str]:
 
 
 def _consensus(rows: Rows, item: str, says: str, layers: str) -> Statement:
-    words = {
+    words: dict[str, Any] = {
         "item": item, "where": _WHERE, "says": says,
         "rule": "Jensen–Shannon divergence of the children's predictions with full strength, same "
         "tokens drawn together: yes where it is below half of that apart on every kind of text, "
         "no where it is above on one",
     }  # fmt: skip
-    apart, agreed = _ways(rows, method=APART), _strongest(rows, PAIRED, layers)
+    apart = named(_ways(rows, method=APART), "domain")
+    agreed = _strongest(rows, PAIRED, layers)
     if not len(apart) or not len(agreed):
         return not_compared(**words)
     agrees, told = _fall(apart, agreed)
@@ -102,7 +110,7 @@ def early(rows: Rows) -> Statement:
 
 def identity(rows: Rows) -> Statement:
     """Whether a barycenter of clouds matches each token with itself."""
-    words = {
+    words: dict[str, Any] = {
         "item": "barycenter of clouds", "where": "4.1, eq 16",
         "says": "the Wasserstein barycenter of the latent distributions is their consensus",
         "rule": "loss with clouds drawn together after the last block less that with pairs of the "
@@ -116,11 +124,11 @@ def identity(rows: Rows) -> Statement:
     if not len(frame) or not len(agreed):
         return not_compared(**words)
     told, answers = [], list[Agreement]()
-    for domain in (name for name in DOMAINS if name in agreed.index):
-        low, mean, high = _excess(frame, domain, float(agreed.loc[domain, "strength"]))
+    for domain in (name for name in DOMAINS if name in agreed):
+        low, mean, high = _excess(frame, domain, float(agreed[domain]["strength"]))
         told.append(
             f"{domain} {numeral(mean)} {bounds(low, high)}, matched "
-            f"{float(agreed.loc[domain, 'matched']):.1%}"
+            f"{float(agreed[domain]['matched']):.1%}"
         )
         answers.append("no" if low > _CLOSE else "yes" if high < _CLOSE else "cannot be told")
     agrees: Agreement = "yes" if set(answers) == {"yes"} else "cannot be told"
@@ -132,9 +140,6 @@ def identity(rows: Rows) -> Statement:
 
 def _excess(frame: pd.DataFrame, domain: str, strength: float) -> tuple[float, float, float]:
     """Loss of transport less that of pairs on the same texts: low end, mean, high end."""
-    from flowscope.evidence import simultaneous
-    from flowscope.evidence.intervals import bounds_of
-
     rows = frame[
         (frame["domain"] == domain) & (frame["members"] == CHILDREN)
         & (frame["layers"] == "last") & (frame["strength"] == strength)
@@ -153,13 +158,12 @@ def better(rows: Rows) -> Statement:
     verdict = rows.verdicts.get("L4")
     if verdict is None:
         return not_compared("added: worth of consensus", _WHERE, says, rule)
-    keys = {"first": PROBABILITIES, "second": AVERAGE}
     beside = []
-    for method in keys.values():
+    for method in (PROBABILITIES, AVERAGE):
         frame = _ways(rows, method=method)
         beside.append(f"{method} {', '.join(numeral(x) for x in frame['loss'])}")
-    agreed = _strongest(rows, PAIRED, "all")
-    beside.append(f"consensus after all blocks {', '.join(numeral(x) for x in agreed['loss'])}")
+    agreed = [numeral(row["loss"]) for row in _strongest(rows, PAIRED, "all").values()]
+    beside.append(f"consensus after all blocks {', '.join(agreed)}")
     decided = verdict.outcome != "uninformative"
     return Statement(
         item="added: worth of consensus", where=_WHERE, says=says, rule=rule,
@@ -170,24 +174,23 @@ def better(rows: Rows) -> Statement:
 
 def isomorphic(rows: Rows) -> Statement:
     """Whether models of one function agree whatever the coordinates of their states."""
-    words = {
+    words: dict[str, Any] = {
         "item": "isomorphic spaces", "where": "1.1",
         "says": "assume latent spaces that are semantically identical, or isomorphic",
         "rule": "is isomorphic enough? The model and itself in other coordinates of its states, "
         "drawn together: yes where the loss stays within .005 nats without an alignment, no where "
         "it rises by more",
     }  # fmt: skip
-    frame = rows.table(
-        "turned_twin", "align", "excess", "excess_low", "excess_high", "total_variation"
-    ).set_index("align")
-    if "none" not in frame.index:
+    columns = ("align", "excess", "excess_low", "excess_high", "total_variation")
+    twins = named(rows.table("turned_twin", *columns), "align")
+    if "none" not in twins:
         return not_compared(**words)
-    none = frame.loc["none"]
+    none = twins["none"]
     low, high = float(none["excess_low"]), float(none["excess_high"])
     agrees: Agreement = "no" if low > _CLOSE else "yes" if high < _CLOSE else "cannot be told"
     told = f"loss {numeral(none['excess'])} {bounds(low, high)} nats more"
-    if "procrustes" in frame.index:
-        gap = float(frame.loc["procrustes", "total_variation"])
+    if "procrustes" in twins:
+        gap = float(twins["procrustes"]["total_variation"])
         told += f"; after a Procrustes alignment outputs differ by {gap:.1e} in total variation"
     return Statement(**words, agrees=agrees, by_chance=chance_of(), measured=told)
 

@@ -1,5 +1,7 @@
 """Figures of the study: losses and disagreement of every way to combine two models."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from flowscope.instruments.latent.stable_alignment.names import (
@@ -36,11 +38,19 @@ _ONE = Look("one model", theme.MUTED, symbol="triangle-up")
 _CHEAP = Look("cheap way to combine two", theme.INK, symbol="square")
 _LOOKS = (_ONE, _CHEAP, _HALF, _FULL, _CLOUDS)
 _METHODS = {
-    PARENT: _ONE, FIRST: _ONE, SECOND: _ONE, LOGITS: _CHEAP, PROBABILITIES: _CHEAP, AVERAGE: _CHEAP,
+    PARENT: _ONE, FIRST: _ONE, SECOND: _ONE, APART: _ONE,
+    LOGITS: _CHEAP, PROBABILITIES: _CHEAP, AVERAGE: _CHEAP,
 }  # fmt: skip
-_PLACES = (
-    *_METHODS, *(f"pairs, {layers}" for layers in LAYER_SETS), "clouds, one early", "clouds, last",
-)  # fmt: skip
+_AGREED = {
+    **{f"pairs, {layers}": layers for layers in LAYER_SETS},
+    "clouds, one early": "one", "clouds, last": "last",
+}  # fmt: skip
+_LOSSES = {
+    PARENT: "parent", FIRST: "first", SECOND: "second", LOGITS: "logits",
+    PROBABILITIES: "probs", AVERAGE: "weights", **_AGREED,
+}  # fmt: skip
+_DIVERGENCES = {APART: "apart", **_AGREED}
+"""Places on the axis and their labels."""
 
 
 def _ways(source: Source, value: str) -> pd.DataFrame:
@@ -60,25 +70,29 @@ def _ways(source: Source, value: str) -> pd.DataFrame:
     return frame.assign(place=place)
 
 
-def _picture(source: Source, value: str, title: str) -> Picture:
+def _picture(source: Source, value: str, title: str, places: Mapping[str, str]) -> Picture:
     frame = _ways(source, value)
     strongest = frame["strength"].max()
     panels = []
     for domain, label in DOMAINS.items():
         rows = rows_where(frame, "domain", domain)
         if len(rows):
-            panels.append(Panel(title=f"{title}, {label}", traces=_marks(rows, value, strongest)))
-    ticks = {"tickvals": list(range(len(_PLACES))), "ticktext": list(_PLACES), "tickangle": -35}
-    axis = theme.axis("", range=[-0.6, len(_PLACES) - 0.4], **ticks)
+            panels.append(
+                Panel(title=f"{title}, {label}", traces=_marks(rows, value, strongest, places))
+            )
+    ticks = {"tickvals": list(range(len(places))), "ticktext": list(places.values())}
+    axis = theme.axis("", range=[-0.6, len(places) - 0.4], **ticks)
     return stacked(panels, axis, 190)
 
 
-def _marks(rows: pd.DataFrame, value: str, strongest: float) -> list[Picture]:
-    marks = []
+def _marks(
+    rows: pd.DataFrame, value: str, strongest: float, places: Mapping[str, str]
+) -> list[Picture]:
+    marks, order = [], list(places)
     for _, row in rows.iterrows():
-        if row["place"] not in _PLACES:
+        if row["place"] not in order:
             continue
-        look = _METHODS.get(row["method"])
+        look = _METHODS.get(str(row["method"]))
         if look is None:
             look = _CLOUDS if row["method"] == TRANSPORT else _HALF
             look = _FULL if look is _HALF and row["strength"] == strongest else look
@@ -86,7 +100,7 @@ def _marks(rows: pd.DataFrame, value: str, strongest: float) -> list[Picture]:
         one = pd.DataFrame([row])
         marks.append(
             dots(
-                [_PLACES.index(row["place"]) + shift], one, ends(value), look,
+                [order.index(row["place"]) + shift], one, ends(value), look,
                 "{place}, strength {strength:g}", f"{value} {{}} nats", size=8,
             )
         )  # fmt: skip
@@ -94,22 +108,23 @@ def _marks(rows: pd.DataFrame, value: str, strongest: float) -> list[Picture]:
 
 
 def _losses(source: Source) -> Picture:
-    return _picture(source, "loss", "loss, nats")
+    return _picture(source, "loss", "loss, nats", _LOSSES)
 
 
 def _divergences(source: Source) -> Picture:
     frame = source.table("consensus", "method", "divergence")
     if APART not in set(words(frame, "method")):
         raise Missing("the table “consensus” has no members apart")
-    return _picture(source, "divergence", "divergence, nats")
+    return _picture(source, "divergence", "divergence, nats", _DIVERGENCES)
 
 
 def _loss_caption(source: Source) -> str:
     return (
         "Loss of the next token, mean over the members, with 95 % intervals over texts. Consensus "
-        "is worth its cost only where it lies below all three black squares. Labels: pairs are "
-        "states of the same token, clouds are transported without knowing tokens (on fewer texts); "
-        "then the blocks after which states move."
+        "is worth its cost only where it lies below all three black squares (mean of logits, of "
+        "probabilities, of weights). To their right: the blocks after which states move, all, a "
+        "third, or the last one. Orange: clouds transported without knowing tokens, after one "
+        "early block and after the last, on fewer texts."
     )
 
 
@@ -132,7 +147,7 @@ FIGURES: dict[str, Figure] = {
         title="Disagreement of the members",
         draw=_divergences,
         caption=_divergence_caption,
-        key=_LOOKS,
+        key=_LOOKS[:1] + _LOOKS[2:],
     ),
 }
 """Figures of the study."""

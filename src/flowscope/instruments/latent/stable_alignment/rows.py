@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
 from flowscope.records import Run, Verdict
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "listed", "named"]
 
 
 class Rows:
@@ -34,3 +35,13 @@ class Rows:
     def verdicts(self) -> Mapping[str, Verdict]:
         """Verdicts by name."""
         return {verdict.name: verdict for verdict in self._run.read_verdicts()}
+
+
+def listed(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a table as mappings."""
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def named(frame: pd.DataFrame, key: str) -> dict[str, dict[str, Any]]:
+    """Rows of a table by one of its columns."""
+    return {str(row[key]): row for row in listed(frame)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from flowscope.instruments.latent.stable_alignment.agreement_statements import AGREEMENT
-from flowscope.instruments.latent.stable_alignment.rows import Rows
+from flowscope.instruments.latent.stable_alignment.rows import Rows, listed
 from flowscope.lab.statements import (
     Agreement,
     Statement,
@@ -39,7 +40,7 @@ def alignment_statements(run: Run) -> pd.DataFrame:
 
 def sphere(rows: Rows) -> Statement:
     """Whether the length of a state plays no role."""
-    words = {
+    words: dict[str, Any] = {
         "item": "unit sphere", "where": "1.3, footnote 4",
         "says": "vectors evolve on the unit sphere, and magnitude does not play a role",
         "rule": "all states put on one sphere after every block: no where the loss rises on every "
@@ -55,8 +56,8 @@ def sphere(rows: Rows) -> Statement:
     elif (high < _UNSEEN).all():
         agrees = "yes"
     told = ", ".join(
-        f"{row.domain} {numeral(row.excess)} {bounds(row.excess_low, row.excess_high)}"
-        for row in frame.itertuples()
+        f"{row['domain']} {numeral(row['excess'])} {bounds(row['excess_low'], row['excess_high'])}"
+        for row in listed(frame)
     )
     spread = numeral(float(frame["spread"].mean())) if "spread" in frame else "unknown"
     return Statement(
@@ -91,7 +92,7 @@ def rises_and_falls(rows: Rows) -> Statement:
 
 def clusters(rows: Rows) -> Statement:
     """Whether tokens are more alike after the last block than after the first."""
-    words = {
+    words: dict[str, Any] = {
         "item": "clustering", "where": "1.4.2",
         "says": "the distribution clusters to a Dirac mass, exponentially in time",
         "rule": "mean cosine of tokens after the last block against the first: yes where its "
@@ -131,7 +132,7 @@ def particles(rows: Rows) -> Statement:
 
 def diffuses(rows: Rows) -> Statement:
     """Whether ν from squared steps is a diffusion: it has to stay when steps get shorter."""
-    words = {
+    words: dict[str, Any] = {
         "item": "ν from squared steps", "where": "3.1",
         "says": "the diffusive behaviour ν is fitted by regressing on |x_(l+1) − x_l|²",
         "rule": "every block in two steps of half the length: a diffusion stays, a smooth flow "
@@ -142,10 +143,10 @@ def diffuses(rows: Rows) -> Statement:
     ).sort_values("steps")
     if not {1, 2} <= set(frame["steps"].astype(int)):
         return not_compared(**words)
-    steps = frame.set_index(frame["steps"].astype(int))
-    one, two = float(steps.loc[1, "diffusivity"]), steps.loc[2]
+    steps = {int(row["steps"]): row for row in listed(frame)}
+    one, two = float(steps[1]["diffusivity"]), steps[2]
     low, high = (float(two[f"diffusivity_{end}"]) / one for end in ("low", "high"))
-    told = ", ".join(f"{int(row.steps)}: {numeral(row.diffusivity)}" for row in frame.itertuples())
+    told = ", ".join(f"{n}: {numeral(row['diffusivity'])}" for n, row in steps.items())
     return Statement(
         **words, agrees=side_of(low, high, above=0.75), by_chance=chance_of(),
         measured=f"ν̂ by steps per block {told}; two steps over one "
@@ -155,7 +156,7 @@ def diffuses(rows: Rows) -> Statement:
 
 def contracts(rows: Rows) -> Statement:
     """Whether the effective potential is convex, as exponential convergence needs."""
-    words = {
+    words: dict[str, Any] = {
         "item": "Bakry–Émery", "where": "3.1, footnote 17",
         "says": "the free energy converges exponentially because the potential's curvature has a "
         "positive lower bound",
@@ -190,7 +191,7 @@ def descends(rows: Rows) -> Statement:
 
 def saddles(rows: Rows) -> Statement:
     """Turning layers in place of saddles, which an entropy does not have."""
-    words = {
+    words: dict[str, Any] = {
         "item": "saddles of the entropy", "where": "3.2",
         "says": "around the layer where ascent turns to descent ρ is near a saddle, ∇H(ρ) ≈ 0",
         "rule": "none: |∇H|² is the Fisher information, at least d²/tr Σ, and −H is displacement "
@@ -201,12 +202,15 @@ def saddles(rows: Rows) -> Statement:
     if not rows.has("turning_layers"):
         return not_compared(**words, measured="no closed form fails; turning layers not measured")
     told = [
-        f"{row.kind} between blocks {int(row.first)} and {int(row.last)} ({row.route}), "
-        f"{numeral(row.expanding)} directions expand" if not math.isnan(row.expanding) else
-        f"{row.kind} between blocks {int(row.first)} and {int(row.last)} ({row.route})"
-        for row in frame.itertuples()
+        f"{row['kind']} between blocks {int(row['first'])} and {int(row['last'])} by "
+        f"{row['route']}{_expanding(row['expanding'])}"
+        for row in listed(frame)
     ]  # fmt: skip
     return Statement(
         **words, agrees="no",
         measured="; ".join(told) or "dS/dt changes its sign at no layer by its interval",
     )  # fmt: skip
+
+
+def _expanding(directions: float) -> str:
+    return "" if math.isnan(directions) else f", {numeral(directions)} directions expand"

@@ -59,7 +59,8 @@ def turned_twin(model: nn.Module, *, seed: int) -> nn.Module | Unavailable:
 
 
 def _reading(weight: Tensor, norm: Any, turn: Tensor) -> Tensor:
-    return ((weight.double() * norm.weight.double()) @ turn).to(weight.dtype)
+    turned: Tensor = ((weight.double() * norm.weight.double()) @ turn).to(weight.dtype)
+    return turned
 
 
 def _turn_reader(reader: Any, norm: Any, turn: Tensor) -> None:

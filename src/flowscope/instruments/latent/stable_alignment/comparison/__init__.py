@@ -90,6 +90,6 @@ STAGE = Stage(
     claims=(CONSENSUS,),
     settings=(*TUNED_WITH, "batch"),
     tables=TABLES,
-    uses=("members",),
+    uses=("entropy", "members"),
 )
 """Score every way on every kind of text, a shard each."""

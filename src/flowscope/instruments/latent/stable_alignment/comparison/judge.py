@@ -63,10 +63,14 @@ def consensus_is_better(records: Records) -> list[Verdict]:
         rows = frame[frame["domain"] == domain]
         plain = {way: _by_text(rows[rows["method"] == way]) for way in PLAIN}
         agreed = {
-            (str(layers), float(strength)): _by_text(part)
-            for (layers, strength), part in rows[rows["method"] == PAIRED].groupby(
-                ["layers", "strength"]
+            (layers, strength): _by_text(
+                rows[
+                    (rows["method"] == PAIRED)
+                    & (rows["layers"] == layers)
+                    & (rows["strength"] == strength)
+                ]
             )
+            for layers, strength in _ways(rows[rows["method"] == PAIRED])
         }
         if all(len(values) for values in plain.values()) and agreed:
             losses[domain] = plain, agreed
@@ -74,6 +78,12 @@ def consensus_is_better(records: Records) -> list[Verdict]:
         return [not_measured(CONSENSUS, "no consensus was compared with the cheap ways")]
     seed = int(records.settings["seed"])
     return [judge_losses(losses, divergence=float(apart["divergence"].mean()), seed=seed)]
+
+
+def _ways(rows: pd.DataFrame) -> list[tuple[str, float]]:
+    """Blocks and strength of every consensus."""
+    pairs = zip(rows["layers"].astype(str), rows["strength"].astype(float), strict=True)
+    return list(dict.fromkeys(pairs))
 
 
 def _by_text(rows: pd.DataFrame) -> Values:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from flowscope.instruments.latent.stable_alignment.comparison.lengths import sphere_table
-from flowscope.instruments.latent.stable_alignment.comparison.scoring import Arrays, scored
+from flowscope.instruments.latent.stable_alignment.comparison.scoring import Arrays, Passes, scored
 from flowscope.instruments.latent.stable_alignment.comparison.tables import (
     Scores,
     consensus_table,
@@ -35,11 +34,9 @@ from flowscope.instruments.latent.stable_alignment.names import (
 )
 from flowscope.instruments.latent.subject import LatentBench
 from flowscope.lab.claim import Abstention
-from flowscope.levers import consensus
+from flowscope.levers import Consensus, consensus
 from flowscope.models.loading import weight_hash
 from flowscope.models.prompts import Prompts
-from flowscope.records import Unavailable
-from flowscope.tap import Tap
 
 __all__ = ["comparison"]
 
@@ -50,7 +47,7 @@ def comparison(bench: LatentBench) -> None:
         raise Abstention("the models of the study could not be made; its measurements say why")
     domains: list[Domain] = bench.shared("domains")
     children = _children(bench)
-    depth = _depth(bench, domains[0])
+    depth = bench.shared("clouds").layers
     ways = list(consensus_ways(settings_of(bench)))
     counter = bench.counter("ways", len(domains) * (len(ways) + 3) + 1)
     scores: list[Scores] = []
@@ -77,18 +74,6 @@ def _children(bench: LatentBench) -> list[nn.Module]:
     return [models[f"{name} child"] for name in ("first", "second")]
 
 
-@torch.no_grad()
-def _depth(bench: LatentBench, domain: Domain) -> int:
-    model = bench.subject.loaded.model
-    with Tap(model) as tap:
-        tap.on_attention(lambda call: None)
-        model(**next(bench.subject.material.batches(1)).inputs)
-        depth = tap.anatomy.depth
-    if isinstance(depth, Unavailable):
-        raise Abstention(f"there are no blocks after which states could move: {depth.reason}")
-    return len(depth)
-
-
 def _plain(bench: LatentBench, domain: Domain, children: list[nn.Module]) -> Iterator[Scores]:
     """Parent, both children apart, and their average."""
     models = bench.shared("members")
@@ -98,12 +83,16 @@ def _plain(bench: LatentBench, domain: Domain, children: list[nn.Module]) -> Ite
         (AVERAGE, [models[AVERAGE]]),
     ):
         passes = partial(_one_by_one, members)
-        arrays = _scored(bench, domain, f"{CHILDREN}-{method}", lambda p=passes: p)
+        arrays = _scored(bench, domain, f"{CHILDREN}-{method}", passes)
         yield Scores(domain=domain.name, members=CHILDREN, method=method, arrays=arrays)
 
 
 def _one_by_one(members: Sequence[nn.Module], inputs: dict[str, Tensor]) -> list[Any]:
     return [member(**inputs) for member in members]
+
+
+def _together(lever: Consensus, inputs: dict[str, Tensor]) -> Sequence[Any]:
+    return lever(**inputs)
 
 
 def _agreed(
@@ -126,8 +115,7 @@ def _agreed(
             if way.align == "procrustes":
                 for batch in bench.subject.material.batches(None):
                     lever.fit(**batch.inputs, use_cache=False)
-            passes = lambda inputs: lever(**inputs)  # noqa: E731
-            arrays = _arrays(bench, prompts, passes)
+            arrays = _arrays(bench, prompts, partial(_together, lever))
             changes = lever.summary()
         matched = [c.matched for c in changes if c.matched is not None]
         return {
@@ -149,7 +137,7 @@ def _other(bench: LatentBench, domain: Domain, depth: int) -> Iterator[Scores]:
     if other is None:
         return
     pair, mark = [bench.subject.loaded.model, other], f"-{str(weight_hash(other))[:8]}"
-    arrays = _scored(bench, domain, f"{OTHER}{mark}-{APART}", lambda: partial(_one_by_one, pair))
+    arrays = _scored(bench, domain, f"{OTHER}{mark}-{APART}", partial(_one_by_one, pair))
     yield Scores(domain=domain.name, members=OTHER, method=APART, arrays=arrays)
     for layers in ("all", "early", "last"):
         for align in ("none", *alignments(bench)):
@@ -157,12 +145,12 @@ def _other(bench: LatentBench, domain: Domain, depth: int) -> Iterator[Scores]:
             yield _agreed(bench, domain, OTHER, pair, way, depth, mark)
 
 
-def _scored(bench: LatentBench, domain: Domain, name: str, passes: Callable[[], Any]) -> Arrays:
+def _scored(bench: LatentBench, domain: Domain, name: str, passes: Passes) -> Arrays:
     return bench.shard(
         f"{domain.mark}-{name}".replace(" ", "_"),
-        lambda: _arrays(bench, domain.tested, passes()),
+        lambda: _arrays(bench, domain.tested, passes),
     )
 
 
-def _arrays(bench: LatentBench, prompts: Prompts, passes: Any) -> Arrays:
+def _arrays(bench: LatentBench, prompts: Prompts, passes: Passes) -> Arrays:
     return scored(bench.subject.loaded, prompts, bench.config.batch, passes)

@@ -39,7 +39,7 @@ class Scores:
     align: str = "none"
 
     @property
-    def key(self) -> dict[str, object]:
+    def key(self) -> dict[str, Any]:
         """The columns that name its rows."""
         return {
             "domain": self.domain, "members": self.members, "method": self.method,
@@ -49,7 +49,8 @@ class Scores:
     @property
     def loss(self) -> Values:
         """Sum over the tokens of every text, mean over the members."""
-        return np.asarray(self.arrays["losses"], float).mean(0)
+        mean: Values = np.asarray(self.arrays["losses"], float).mean(0)
+        return mean
 
     @property
     def tokens(self) -> Values:
@@ -77,13 +78,13 @@ class Scores:
 
 def means(
     columns: Mapping[str, Values], sizes: Values, *, seed: int, resamples: int
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Mean per token of sums over texts, each with its interval over texts."""
     sums = np.stack(list(columns.values()), 1)
     counts = resampled_counts(len(sums), resamples=resamples, seed=seed)
     points, interval = mean_over_prompts(sums, np.repeat(sizes[:, None], sums.shape[1], 1), counts)
     low, high = bounds_of(interval, sums.shape[1])
-    row: dict[str, float] = {}
+    row: dict[str, Any] = {}
     for place, name in enumerate(columns):
         row |= {
             name: float(points[place]),

@@ -83,11 +83,10 @@ def members(bench: LatentBench) -> None:
 def _row(
     name: str, made: str, model: nn.Module, member: nn.Module | Unavailable
 ) -> dict[str, object]:
-    absent = isinstance(member, Unavailable)
     return {
         "member": name, "made": member.reason if isinstance(member, Unavailable) else made,
         "texts": 0, "steps": 0, "loss_start": math.nan, "loss_end": math.nan,
-        "moved": math.nan if absent else _moved(model, member),
+        "moved": math.nan if isinstance(member, Unavailable) else _moved(model, member),
     }  # fmt: skip
 
 
