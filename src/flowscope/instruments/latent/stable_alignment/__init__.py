@@ -30,14 +30,14 @@ class StableAlignment(Config):
     other: str | None = setting(
         None, "A model of another seed: a folder, a hub id or a .gguf file", unset="none"
     )
-    examples: int = setting(160, "Texts of each kind to tune on, at most", ge=1, le=MOST_INPUTS)
-    tested: int = setting(24, "Texts of each kind to measure on, at most", ge=1, le=MOST_INPUTS)
-    steps: int = setting(40, "Steps of tuning", ge=1, le=1_000_000)
+    examples: int = setting(120, "Texts of each kind to tune on, at most", ge=1, le=MOST_INPUTS)
+    tested: int = setting(16, "Texts of each kind to measure on, at most", ge=1, le=MOST_INPUTS)
+    steps: int = setting(30, "Steps of tuning", ge=1, le=1_000_000)
     minibatch: int = setting(8, "Texts of a step of tuning", ge=1, le=MOST_INPUTS)
     learning_rate: float = setting(5e-4, "Largest learning rate of tuning", gt=0, le=1)
     strengths: tuple[float, ...] = setting((0.5, 1.0), "Strengths λ of the consensus", min_length=1)
     transported: int = setting(
-        8, "Texts of each kind on which clouds are transported; 0 leaves that out", ge=0
+        6, "Texts of each kind on which clouds are transported; 0 leaves that out", ge=0
     )
 
 
