@@ -14,6 +14,7 @@ from flowscope.levers.geometry import (
 )
 from flowscope.levers.intervention import Intervention, intervene
 from flowscope.levers.refinement import refined
+from flowscope.levers.stopping import StopRecord, calibrated_stop, recorded_stop
 
 __all__ = [
     "AttentionChange",
@@ -24,11 +25,14 @@ __all__ = [
     "GeometryChange",
     "Intervention",
     "ReplicaCoupling",
+    "StopRecord",
     "TransportAttention",
+    "calibrated_stop",
     "consensus",
     "couple",
     "geometry_attention",
     "intervene",
+    "recorded_stop",
     "refined",
     "transport_attention",
 ]

@@ -19,7 +19,7 @@ from flowscope.instruments.latent.stable_alignment.comparison.scoring import Arr
 from flowscope.instruments.latent.stable_alignment.comparison.tables import means
 from flowscope.instruments.latent.stable_alignment.domains import Domain
 from flowscope.instruments.latent.subject import LatentBench
-from flowscope.levers.lockstep import Event, Member, in_lockstep
+from flowscope.levers.agreement.lockstep import Event, Member, in_lockstep
 
 __all__ = ["sphere_table"]
 

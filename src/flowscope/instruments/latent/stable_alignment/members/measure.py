@@ -27,7 +27,7 @@ from flowscope.instruments.latent.stable_alignment.turned import turned_twin
 from flowscope.instruments.latent.subject import LatentBench
 from flowscope.lab.bench import seeded_generator
 from flowscope.lab.claim import Abstention
-from flowscope.levers.members import members_of
+from flowscope.levers.agreement.members import members_of
 from flowscope.models.loading import Loaded
 from flowscope.models.preparation import loaded_model
 from flowscope.models.prompts import batches_of

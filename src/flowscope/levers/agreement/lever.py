@@ -31,14 +31,14 @@ import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, TapError
-from flowscope.levers.lockstep import Event, Member, in_lockstep
-from flowscope.levers.members import (
+from flowscope.levers.agreement.lockstep import Event, Member, in_lockstep
+from flowscope.levers.agreement.members import (
     members_of,
     refuse_depths,
     refuse_inputs,
     refuse_states,
 )
-from flowscope.levers.middles import Middle, paired_middle, transport_middle
+from flowscope.levers.agreement.middles import Middle, paired_middle, transport_middle
 from flowscope.levers.selection import indices
 from flowscope.transport import orthogonal_map
 
