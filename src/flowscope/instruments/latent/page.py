@@ -5,6 +5,10 @@ from functools import partial
 from flowscope.instruments.latent import INSTRUMENT
 from flowscope.instruments.latent.entropy.figures import FIGURES as ENTROPY
 from flowscope.instruments.latent.entropy.figures import entropy_section
+from flowscope.instruments.latent.particles.figures import FIGURES as PARTICLES
+from flowscope.instruments.latent.particles.figures import particle_section
+from flowscope.instruments.latent.rate.figures import FIGURES as RATE
+from flowscope.instruments.latent.rate.figures import rate_section
 from flowscope.instruments.latent.stable_alignment.figures import FIGURES as STUDY
 from flowscope.instruments.latent.stable_alignment.figures import study_sections
 from flowscope.lab.display.pages import declared_page
@@ -16,7 +20,11 @@ __all__ = ["PAGE"]
 
 
 def _sections(source: Source) -> list[Section]:
-    sections: list[Section] = [("entropy", "How widely are the tokens spread?", entropy_section)]
+    sections: list[Section] = [
+        ("entropy", "How widely are the tokens spread?", entropy_section),
+        ("rate", "What flow changes their entropy?", rate_section),
+        ("particles", "Does attention move tokens as particles?", particle_section),
+    ]
     return [*study_sections(source), *sections] if source.study else sections
 
 
@@ -32,6 +40,6 @@ PAGE = declared_page(
     kind="latent",
     sections=_sections,
     opening=_opening,
-    figures={**ENTROPY, **STUDY},
+    figures={**ENTROPY, **RATE, **PARTICLES, **STUDY},
 )
 """How a run about the cloud of tokens is shown."""
