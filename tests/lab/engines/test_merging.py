@@ -1,6 +1,7 @@
 """Runs over parts of the prompts become the run over all of them, byte for byte."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -156,7 +157,9 @@ def _of(probe, arrays):
 
 
 def _empty(kind):
-    return CurvatureProbe(1) if kind is CurvatureProbe else DepthProbe(None)
+    return (
+        CurvatureProbe(1) if kind is CurvatureProbe else DepthProbe(SimpleNamespace(pooled=False))
+    )
 
 
 @settings(max_examples=40)

@@ -24,7 +24,7 @@ from flowscope.lab.bench import Bench, shard_fingerprint
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.running.identity import differences
 from flowscope.lab.running.writing import places_of
-from flowscope.records import Manifest, Run, Shard, ShardKey, Unavailable
+from flowscope.records import Manifest, Run, Shard, Shards, Unavailable
 
 __all__ = ["Union", "merged"]
 
@@ -214,17 +214,17 @@ def _copied(
             continue
         settings = {name: part.settings[name] for name in stage.settings}
         marks = _plain(part.manifest.marks)
-        old = shard_fingerprint(settings, marks, bench.subject.device)
-        new = bench.fingerprint_of(stage)
-        for key in (key for key in present if key.fingerprint == old):
+        known = shard_fingerprint(settings, marks, bench.subject.device)
+        old = Shards(run=part.run, fingerprint=known)
+        new = Shards(run=bench.records, fingerprint=bench.fingerprint_of(stage))
+        for key in (key for key in present if key.fingerprint == known):
             matched = _BATCH.fullmatch(key.name)
-            shard = part.run.find_shard(key) if matched else None
+            shard = old.find(key.name) if matched else None
             if matched is None or shard is None or not _of_batch(shard, part, matched, batch):
                 continue
             name = f"{matched[1]}{int(matched[2]) + moved:05d}"
-            target = ShardKey(name=name, fingerprint=new)
-            if bench.records.find_shard(target) is None:
-                bench.records.write_shard(target, shard.arrays, shard.meta)
+            if not new.holds(name):
+                new.write(name, shard.arrays, shard.meta)
             copied += 1
     return copied
 
