@@ -219,6 +219,7 @@ def agreement(
     peers |= {} if weights is None else {"weight_error": np.array(weights)}
     return {
         "median_ratio": rounded(np.median(ratio)),
+        "total_ratio": rounded(cost.mean(1).sum() / predicted.sum()),
         "within_.6_1.6": rounded(np.mean((ratio > 0.6) & (ratio < 1.6))),
         "rank": rounded(rank(predicted, cost.mean(1))),
         "rank_interval": [rounded(x) for x in np.quantile(ranks, [0.025, 0.975])],
@@ -232,6 +233,18 @@ def agreement(
         "predicted": [rounded(x) for x in predicted],
         "measured": [rounded(x) for x in cost.mean(1)],
     }
+
+
+def sigma(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
+    """Rank correlation of σ_max with the distance of measured over forecast from 1, if stored."""
+    kept = json.loads(RESULT.read_text())
+    gains = np.array([row["sigma_max"] for row in kept["jacobians"]["blocks"]])
+    found = {}
+    for kind in ("rounding", "skipping"):
+        for name, part in kept["forecast"][kind].items():
+            off = np.abs(np.log(np.array(part["measured"]) / np.array(part["predicted"])))
+            found[f"{kind}, {name}"] = rounded(rank(gains, off))
+    return {"rank_of_sigma_max_with_log_ratio": found}
 
 
 def rank(x: Array, y: Array) -> float:
@@ -294,6 +307,7 @@ PARTS = {
     "budget": budget,
     "jacobians": jacobians,
     "forecast": forecast,
+    "sigma": sigma,
 }
 
 
