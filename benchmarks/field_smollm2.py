@@ -223,9 +223,7 @@ def agreement(
         "within_.6_1.6": rounded(np.mean((ratio > 0.6) & (ratio < 1.6))),
         "rank": rounded(rank(predicted, cost.mean(1))),
         "rank_interval": [rounded(x) for x in np.quantile(ranks, [0.025, 0.975])],
-        "rank_of_peers": {
-            name: rounded(rank(peer, cost.mean(1))) for name, peer in peers.items()
-        },
+        "rank_of_peers": {name: rounded(rank(peer, cost.mean(1))) for name, peer in peers.items()},
         "lead_over_relative_error": rounded(
             rank(predicted, cost.mean(1)) - rank(error.mean(1), cost.mean(1))
         ),

@@ -6,8 +6,8 @@ $$
 h \leftarrow r\,h + c_k\,w_k, \qquad c_k \in \{c_{\rm attention},\ c_{\rm feed\text{-}forward}\},
 $$
 
-and a norm that reads the stream may keep its scale, divide by a constant (*frozen*: the median scale
-of its tokens in the model as it is), or not divide at all (*removed*). A common scale of the
+and a norm that reads the stream may keep its scale, divide by a constant (*frozen*: the median
+scale of its tokens in the model as it is), or not divide at all (*removed*). A common scale of the
 embedding and of all writes leaves a pre-norm model unchanged but for the norm's ε: it is no step
 size.
 """
@@ -239,8 +239,8 @@ class Intervention:
 
         def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             output, mode = proceed(*args, **kwargs), self._mode
-            x = args[0] if args else next(iter(kwargs.values()), None)
-            if mode is None or not _is_normed(x, output):
+            x = _normed(args, kwargs, output)
+            if mode is None or x is None:
                 return output
             frozen = self._scales[path].pop(0) if self._scales else None
             if not mode.carries(x):
@@ -259,8 +259,8 @@ class Intervention:
         def recorder(into: list[Tensor]) -> Watcher:
             def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
                 output = proceed(*args, **kwargs)
-                x = args[0] if args else next(iter(kwargs.values()), None)
-                if _is_normed(x, output):
+                x = _normed(args, kwargs, output)
+                if x is not None:
                     into.append(_scale(x, _centres(proceed, x, output)).median())
                 return output
 
@@ -367,8 +367,12 @@ def _centres(proceed: Callable[..., Any], x: Tensor, output: Tensor) -> bool:
     return bool((moved - output).norm() <= 1e-2 * output.norm())
 
 
-def _is_normed(x: object, output: object) -> bool:
-    return isinstance(x, Tensor) and isinstance(output, Tensor) and output.shape == x.shape
+def _normed(args: Any, kwargs: Any, output: object) -> Tensor | None:
+    """What a norm was given; None where its output is not of that form."""
+    x = args[0] if args else next(iter(kwargs.values()), None)
+    if not isinstance(x, Tensor) or not isinstance(output, Tensor):
+        return None
+    return x if output.shape == x.shape else None
 
 
 def _scale(x: Tensor, centres: bool) -> Tensor:

@@ -3,7 +3,10 @@
 from flowscope.lab.claim import INTERVAL, Claim, Column, Table
 from flowscope.lab.instrument import Stage
 
-__all__ = ["FORECAST", "STAGE", "TABLES"]
+__all__ = ["FORECAST", "RANK_ONLY", "SIZE_AND_RANK", "STAGE", "TABLES"]
+
+SIZE_AND_RANK, RANK_ONLY = "size and rank", "large change: rank only"
+"""How far the forecast of a kind of change can be trusted."""
 
 FORECAST = Claim(
     name="F3",

@@ -71,7 +71,9 @@ def forecast_of_run(
     ]
     cost = np.concatenate([p["predicted"] for p in pieces], 1).mean((1, 2))
     chosen = _measured_places(cost, config.seed)
-    pieces += [{"measured": _measured(network, batch, chain, wanted, chosen)} for batch in halves[1]]
+    pieces += [
+        {"measured": _measured(network, batch, chain, wanted, chosen)} for batch in halves[1]
+    ]
     costs = joined_costs(network, chain, wanted, pieces)
     return cost_rows(costs, resamples=config.resamples, seed=config.seed)
 
@@ -107,21 +109,23 @@ def _subject(
     given = {name: value for name, value in objects.items() if value is not None}
     config, subject = prepare(config, given)
     manifest = run.read_manifest()
-    before = manifest.weight_hashes
-    now = subject.weight_hash
-    if not isinstance(before, Unavailable) and not isinstance(now, Unavailable):
-        if before.get("model", now) != now:
-            raise InvalidInputError(
-                "the weights of this model are not those of the run; run `flowscope field` on it."
-            )
-    hashes = manifest.data_hashes
-    if texts is None and not isinstance(hashes, Unavailable):
-        if hashes.get("texts") != subject.hashes.get("texts"):
-            raise InvalidInputError(
-                "the run was made on texts that were given in Python; pass them again: "
-                "result.forecast(changes, texts=...)."
-            )
+    if _differs(manifest.weight_hashes, "model", subject.weight_hash):
+        raise InvalidInputError(
+            "the weights of this model are not those of the run; run `flowscope field` on it."
+        )
+    if texts is None and _differs(manifest.data_hashes, "texts", subject.hashes.get("texts", "")):
+        raise InvalidInputError(
+            "the run was made on texts that were given in Python; pass them again: "
+            "result.forecast(changes, texts=...)."
+        )
     return subject, config
+
+
+def _differs(hashes: Mapping[str, str] | Unavailable, name: str, now: str | Unavailable) -> bool:
+    """Whether the run knows another hash; what has none cannot be compared."""
+    if isinstance(hashes, Unavailable) or isinstance(now, Unavailable):
+        return False
+    return hashes.get(name, now) != now
 
 
 def _measured_places(cost: np.ndarray[Any, Any], seed: int) -> list[int]:
@@ -129,8 +133,8 @@ def _measured_places(cost: np.ndarray[Any, Any], seed: int) -> list[int]:
     largest = int(np.argmax(cost))
     others = [place for place in range(len(cost)) if place != largest]
     generator = np.random.default_rng(seed)
-    chosen = generator.choice(others, min(_AT_RANDOM, len(others)), replace=False) if others else []
-    return sorted([largest, *map(int, chosen)])
+    chosen = generator.permutation(others)[:_AT_RANDOM]
+    return sorted([largest, *(int(place) for place in chosen)])
 
 
 def _measured(

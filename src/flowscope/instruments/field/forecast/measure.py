@@ -74,7 +74,10 @@ def forecast(bench: FieldBench) -> None:
     bench.put(
         "forecast_prompts",
         pd.concat(
-            [_long(changes, batch.prompts, arrays) for batch, arrays in zip(batches, pieces, strict=True)],
+            [
+                _long(changes, batch.prompts, arrays)
+                for batch, arrays in zip(batches, pieces, strict=True)
+            ],
             ignore_index=True,
         ),
     )

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from flowscope.evidence import percentile_interval, resampled_counts
 from flowscope.evidence.intervals import bounds_of
+from flowscope.instruments.field.forecast import RANK_ONLY, SIZE_AND_RANK
 from flowscope.instruments.field.forecast.judge import rank_correlation
 
-__all__ = ["RANK_ONLY", "SIZE_AND_RANK", "Costs", "cost_rows", "kind_rows"]
+__all__ = ["Costs", "cost_rows", "kind_rows"]
 
 Array = NDArray[np.float64]
-SIZE_AND_RANK, RANK_ONLY = "size and rank", "large change: rank only"
 _FACTOR = 2.0
 _PEERS = ("relative_error", "turn", "weight_error")
 

@@ -109,7 +109,7 @@ def _bounds(
                 visit.write, visit.H0, products=config.products, seed=config.seed
             )
         except InvalidInputError as error:
-            raise _NoJacobian(str(error)) from error
+            raise _NoJacobianError(str(error)) from error
         return {"values": _values(found)}
 
     rows: list[NDArray[np.float64]] = []
@@ -118,7 +118,7 @@ def _bounds(
         try:
             shard = bench.shard(f"jacobian-{name}-{layer:04d}", partial(bounded, layer))
             rows.append(shard["values"])
-        except _NoJacobian as error:
+        except _NoJacobianError as error:
             reasons[layer + 1] = str(error).removesuffix(".")
             rows.append(np.full(len(_COLUMNS), np.nan))
         counter.advance()
@@ -126,7 +126,7 @@ def _bounds(
     return np.stack(rows)
 
 
-class _NoJacobian(InvalidInputError):
+class _NoJacobianError(InvalidInputError):
     """One block has no derivative at this state; the others may have."""
 
 
