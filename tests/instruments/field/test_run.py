@@ -51,8 +51,8 @@ def test_gains_are_those_of_the_dense_jacobian(small):
     J = torch.autograd.functional.jacobian(visit.write, visit.H0)[0, :, :, 0]
     small.model.float()
     lengths = visit.H0[0].norm(dim=-1)
-    J = J * lengths / lengths[:, None, None, None]  # each token by its own length
-    J = J.permute(0, 1, 2, 3).reshape(5 * 32, 5 * 32)
+    J = J * lengths[:, None] / lengths[:, None, None, None]  # each token by its own length
+    J = J.reshape(5 * 32, 5 * 32).float()
     row = small.result.table.iloc[3]
     assert row["sigma_max"] == pytest.approx(float(torch.linalg.matrix_norm(J, 2)), rel=1e-3)
     rate = float(torch.linalg.eigvalsh((J + J.T) / 2)[-1])
@@ -97,7 +97,7 @@ def test_a_call_repeats_the_forecast_of_the_table(small):
     assert rows.loc[0, "predicted"] == pytest.approx(table.loc[("skip", 3), "predicted"], rel=1e-5)
     rounding = table.loc[("quantise", 5), "predicted"]
     assert rows.loc[2, "predicted"] == pytest.approx(rounding, rel=1e-5)
-    assert rows.loc[1, "predicted"] == 0.0
+    assert rows.loc[1, "predicted"] < 1e-12  # rounding of the state alone
     assert rows["measured"].notna().sum() == 4
     assert rows["measured"].notna()[rows["predicted"].idxmax()]
     assert (rows["low"] <= rows["predicted"]).all()
@@ -160,7 +160,7 @@ def test_page_draws_every_figure(small):
     for name in names:
         assert f'id="plot-{name}"' in page, name
         assert result.plot(name, "matplotlib") is not None
-    assert "Not shown" not in page
+    assert 'class="missing"' not in page
 
 
 def test_stiff_blocks_are_named(small, monkeypatch):

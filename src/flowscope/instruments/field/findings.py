@@ -66,12 +66,13 @@ def _stiff(records: Records) -> Finding | None:
         return None
     named = ", ".join(f"{int(row['layer'])} ({numeral(float(row['sigma_max']))})"
                       for row in stiff[:_NAMED])  # fmt: skip
+    verb = "is" if len(stiff) == 1 else "are"
     more = f" and {len(stiff) - _NAMED} more" if len(stiff) > _NAMED else ""
     twins = [float(row[names[2]]) for row in rows if row.get(names[2]) == row.get(names[2])]
     beside = f" In random networks the largest is {numeral(max(twins))}." if twins else ""
     return Finding(
-        text=f"{len(stiff)} of {len(rows)} blocks are stiff (largest gain of at least {STIFF:g} at "
-        f"the first prompt): block {named}{more}.{beside}",
+        text=f"{len(stiff)} of {len(rows)} blocks {verb} stiff (largest gain of at least {STIFF:g} "
+        f"at the first prompt): block {named}{more}.{beside}",
         value=float(stiff[0]["sigma_max"]),
         table="jacobians",
         figure="jacobians",

@@ -24,7 +24,7 @@ _SHOWN = {
     "sigma_max": "gain ≥",
 }  # fmt: skip
 _RANKS = {
-    "ratio": "measured/forecast", "rank": "rank", "rank_relative_error": "output error",
+    "ratio": "ratio", "rank": "rank", "rank_relative_error": "output error",
     "rank_turn": "turn", "rank_weight_error": "weights",
 }  # fmt: skip
 _CHANGES = ("writes × 0.5", "residual × 0.97", "attention × 0", "feed-forward × 0", "residual × 0",
@@ -53,7 +53,9 @@ def _show_kinds(rows: Rows, console: Console) -> None:
     """Print how each kind of forecast agrees with what was measured, beside its peers."""
     if not rows:
         return
-    console.print("\n[bold]Forecast of a change of one block[/]: rank correlations with the cost")
+    console.print(
+        "\n[bold]Forecast of a change of one block[/]: measured over forecast, rank correlations"
+    )
     table = plain_table(tuple(_RANKS.values()), left=("change",))
     table.add_column("trust")
     for row in rows:

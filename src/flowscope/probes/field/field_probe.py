@@ -121,7 +121,7 @@ class FieldProbe(TapProbe):
                 f"{tuple(before.shape)}."
             )
         counted = _fitting(self._counted, before)
-        finite = self._finite(event.site.index, after)
+        finite = self._finite(event.site.index, after, counted)
         counted = counted & finite[:, None]
         massive = massive_tokens(counted, before, after)
         used = counted & ~massive & ~first_tokens(counted)
@@ -162,9 +162,11 @@ class FieldProbe(TapProbe):
         self._values, self._massive, self._steps, self._call = [], [], [], None
         return piece
 
-    def _finite(self, index: int, after: Float[Tensor, "batch L d"]) -> Bool[Tensor, "batch"]:
-        """Rows whose state is finite; the first block where it is not is kept for each prompt."""
-        finite: Tensor = after.isfinite().flatten(1).all(1)
+    def _finite(
+        self, index: int, after: Float[Tensor, "batch L d"], counted: Bool[Tensor, "batch L"]
+    ) -> Bool[Tensor, "batch"]:
+        """Rows whose tokens have a length; the first block where one has none is kept for each."""
+        finite = (after.norm(dim=-1).isfinite() | ~counted).all(1)
         for row in (~finite).nonzero()[:, 0].tolist():
             self._overflow.setdefault(int(self._prompts[row]), index)
         return finite

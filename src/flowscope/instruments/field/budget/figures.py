@@ -1,19 +1,20 @@
 """Figures of the budget: turn, work and spread along depth, parts of attention, spectra, tokens."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pandas as pd
 
 from flowscope.records import Missing
 from flowscope.report import theme
+from flowscope.report.drawing.log_axes import bent, bent_ticks
 from flowscope.report.drawing.marks import Look
 from flowscope.report.drawing.notes import notes
 from flowscope.report.drawing.panels import Panel, beside, stacked
 from flowscope.report.drawing.traces import ends, level, line
 from flowscope.report.figure_html import shown
-from flowscope.report.rows import above_zero, known
+from flowscope.report.rows import known
 from flowscope.report.source import Source, column
 from flowscope.report.spec import Figure
 from flowscope.report.theme import Picture
@@ -37,13 +38,14 @@ _SPECTRA = {
 _INTERVALS = "Means over prompts with 95 % intervals."
 
 
-def _lines(frame: pd.DataFrame, looks: Mapping[str, Look], *, log: bool = False) -> list[Picture]:
+def _lines(
+    frame: pd.DataFrame, looks: Mapping[str, Look], place: Callable[[float], float] = float
+) -> list[Picture]:
     """A line with its band for each column that holds a number."""
     traces: list[Picture] = []
     for name, look in looks.items():
         if known(column(frame, name)):
             said = "block {layer:g}", look.label + " {}"
-            place = above_zero if log else float
             traces += line("layer", frame, ends(name), look, *said, place=place)
     if not traces:
         raise Missing(f"no block has a number in the columns {', '.join(looks)}")
@@ -52,21 +54,20 @@ def _lines(frame: pd.DataFrame, looks: Mapping[str, Look], *, log: bool = False)
 
 def budget(source: Source) -> Picture:
     """Turn, work and change of the spread by each write, along depth."""
-    names = [f"{kind}_{write}" for kind in ("angular", "energy", "spread") for write in _WRITES]
-    frame = source.table("blocks", "layer", *names)
-
-    def panel(kind: str, title: str, *, log: bool = False) -> Panel:
-        looks = {f"{kind}_{write}": look for write, look in _WRITES.items()}
-        axis = {"type": "log", "exponentformat": "power", "dtick": 1} if log else {}
-        zero = () if log else (level(0.0),)
-        return Panel(title=title, traces=_lines(frame, looks, log=log), shapes=zero, axis=axis)
-
-    panels = (
-        panel("angular", "angular step", log=True),
-        panel("energy", "work / energy"),
-        panel("spread", "change of spread"),
-    )
+    kinds = {"angular": "angular step", "energy": "work / energy", "spread": "change of spread"}
+    frame = source.table("blocks", "layer", *(f"{k}_{w}" for k in kinds for w in _WRITES))
+    panels = [
+        _panel(frame, {f"{kind}_{write}": look for write, look in _WRITES.items()}, title)
+        for kind, title in kinds.items()
+    ]
     return stacked(panels, theme.axis("block"), 190)
+
+
+def _panel(frame: pd.DataFrame, looks: Mapping[str, Look], title: str) -> Panel:
+    """Lines on an axis that is logarithmic beyond 1: the first block often exceeds all others."""
+    values = [value for name in looks for end in ends(name) for value in column(frame, end)]
+    lines = _lines(frame, looks, bent)
+    return Panel(title=title, traces=lines, shapes=(level(0.0),), axis=bent_ticks(values))
 
 
 def parts(source: Source) -> Picture:
@@ -150,7 +151,7 @@ FIGURES: dict[str, Figure] = {
             "Top: how far the writes of attention (blue) and of the feed-forward part (red) turn a "
             "token, relative to its length. Middle: the work of each write over the energy of the "
             "token; below 0 it shortens it. Bottom: its share in the change of the spread of the "
-            f"tokens; below 0 it draws them together. {_INTERVALS}",
+            f"tokens; below 0 it draws them together. Axes are logarithmic beyond 1. {_INTERVALS}",
         ),
         key=tuple(_WRITES.values()),
         measurements=("budget",),

@@ -17,6 +17,7 @@ from flowscope.instruments.field.forecast.measure import (
     forecast_arrays,
     joined_costs,
     logits_of,
+    mask_of,
 )
 from flowscope.instruments.field.forecast.summary import cost_rows
 from flowscope.instruments.field.subject import prepare
@@ -143,6 +144,6 @@ def _measured(
     rows = np.full((len(wanted), len(batch.prompts)), np.nan)
     for place in chosen:
         rows[place] = measured_divergence(
-            model, batch.inputs, chain, wanted[place], mask=batch.named, logits=logits_of
+            model, batch.inputs, chain, wanted[place], mask=mask_of(batch), logits=logits_of
         )
     return rows

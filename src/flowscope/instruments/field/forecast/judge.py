@@ -40,12 +40,14 @@ def forecast(records: Records) -> list[Verdict]:
     frame = frame[frame["kind"] == "quantise"]
 
     def by_prompt(name: str) -> Array:
-        there = frame.dropna(subset=[name])
-        return np.asarray(there.pivot(index="prompt", columns="layer", values=name), dtype=float)
+        return np.asarray(frame.pivot(index="prompt", columns="layer", values=name), dtype=float)
 
     predicted, error, measured = (
         by_prompt(name) for name in ("predicted", "relative_error", "measured")
     )
+    there = np.isfinite(predicted).all(1) & np.isfinite(error).all(1)
+    predicted, error = predicted[there], error[there]
+    measured = measured[np.isfinite(measured).all(1)]
     return [judge_forecast(predicted, error, measured, seed=int(records.settings["seed"]))]
 
 

@@ -28,7 +28,7 @@ from flowscope.probes.field.forecast import forecast_changes, measured_divergenc
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
-__all__ = ["Candidates", "forecast", "forecast_arrays", "joined_costs", "logits_of"]
+__all__ = ["Candidates", "forecast", "forecast_arrays", "joined_costs", "logits_of", "mask_of"]
 
 Candidates = list[tuple[int, Change]]
 """Index of a block, and what is done to it."""
@@ -126,13 +126,23 @@ def _candidates(blocks: int, bits: int) -> Candidates:
 
 
 def logits_of(output: Any) -> Tensor:
-    """Logits for every token, from what a model returns."""
+    """Logits [batch, places, outcomes] of what a model returns; a classifier has one place."""
     logits = getattr(output, "logits", None)
     if not isinstance(logits, Tensor):
         raise InvalidInputError(
             "a forecast needs logits [batch, tokens, outcomes]; the model returns none."
         )
-    return logits
+    return logits[:, None] if logits.ndim == 2 else logits
+
+
+def mask_of(batch: Any) -> Tensor | None:
+    """Which tokens of a batch count; None where its rows are no texts and all do."""
+    rows = next((x.shape[:2] for x in batch.inputs.values() if _is_ids(x)), None)
+    return batch.named if rows is not None and batch.named.shape == rows else None
+
+
+def _is_ids(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point()
 
 
 def _forecast(
@@ -150,7 +160,7 @@ def forecast_arrays(
     """Forecast cost by candidate, prompt and draw, and what peers see; draws of its own a batch."""
     first = np.random.SeedSequence([seed, int(batch.prompts[0])]).generate_state(1)[0]
     reading = forecast_changes(
-        model, batch.inputs, chain, changes, mask=batch.named, draws=draws, seed=int(first),
+        model, batch.inputs, chain, changes, mask=mask_of(batch), draws=draws, seed=int(first),
         logits=logits_of,
     )  # fmt: skip
     return {
@@ -165,7 +175,9 @@ def _measured(
 ) -> Mapping[str, NDArray[np.float64]]:
     model = bench.subject.loaded.model
     rows = [
-        measured_divergence(model, batch.inputs, chain, change, mask=batch.named, logits=logits_of)
+        measured_divergence(
+            model, batch.inputs, chain, change, mask=mask_of(batch), logits=logits_of
+        )
         for change in changes
     ]
     return {"measured": np.stack(rows)}

@@ -21,7 +21,7 @@ from flowscope.models.prompts import Prompts
 from flowscope.models.twin import fresh_twin
 from flowscope.pde import JacobianBounds, jacobian_bounds
 from flowscope.probes import model_anatomy
-from flowscope.probes.block_visit import block_visits, without_cache
+from flowscope.probes.block_visit import check_visit, unchecked_visits, without_cache
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
@@ -100,15 +100,16 @@ def _bounds(
     counter: Counter,
 ) -> NDArray[np.float64]:
     """Numbers of every block, a shard each; the model runs only where a shard is missing."""
-    visits = cache(lambda: block_visits(model, without_cache(model, inputs)))
+    visits = cache(lambda: unchecked_visits(model, without_cache(model, inputs)))
 
     def bounded(layer: int) -> dict[str, NDArray[np.float64]]:
         visit, config = visits()[layer], bench.config
         try:
+            check_visit(visit)
             found = jacobian_bounds(
                 visit.write, visit.H0, products=config.products, seed=config.seed
             )
-        except InvalidInputError as error:
+        except (InvalidInputError, UnsupportedModelError) as error:
             raise _NoJacobianError(str(error)) from error
         return {"values": _values(found)}
 
