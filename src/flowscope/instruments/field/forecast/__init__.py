@@ -42,6 +42,7 @@ TABLES = {
     "forecast_kinds": Table(
         purpose="how well the forecast of each kind of change agrees with what was measured",
         keys=("kind",),
+        optional=True,
         columns=(
             Column("kind", "what is done to the block: skip, scale (by 0.9), quantise"),
             Column("blocks", "blocks that were measured"),
