@@ -48,3 +48,10 @@ def test_bad_settings_get_a_sentence_and_make_no_folder(name, options, words, pi
     assert words in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_list_that_may_be_left_out_is_written_with_commas_too():
+    outcome = CliRunner().invoke(app, ["decode", "--blanks", "3,x"])
+    assert outcome.exit_code == 1
+    assert "blanks" in outcome.output
+    assert "must be a list" not in " ".join(outcome.output.split())

@@ -36,7 +36,7 @@ BASE = {
     "latent": {**READING, "controls": True, "twins": 1, "halves": 8, "points": 200},
     "sync": {
         "pairs": 8, "steps": 6, "couplings": (0.2, 1.0), "interventions": 6, "resamples": 20,
-        "draws": 39, "kept": 3, "band": 1, "batch": 5,
+        "draws": 39, "kept": 3, "band": 1, "batch": 5, "twins": 2,
     },
     "image": {
         "images": 16, "steps": 5, "doubling": (2, 4), "lams": (0.0, 0.5, 1.0), "bins": 8,

@@ -6,7 +6,10 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
+
+from flowscope.simplex import path_steps, window_bounds
 
 
 def kl(p, q):
@@ -90,3 +93,37 @@ def test_divergence_on_the_common_support_is_finite():
     common = (p > 0) & (q > 0)
     restricted = [law[common] / law[common].sum() for law in (p, q)]
     assert_allclose(kl(*restricted), 0.001312, atol=5e-7)
+
+
+# E109
+
+
+@pytest.mark.parametrize("width", [1, 8, 12, 100])
+def test_a_window_of_equal_laws_is_certified_and_the_next_law_flips(width):
+    """No bound on the window reads the next law: it may be anything."""
+    window = np.tile([0.9999, 0.0001], (width + 1, 1))
+    bounds = window_bounds(path_steps(window), width)
+    assert bool(
+        bounds.passes_as_published.all() & bounds.passes.all() & bounds.passes_by_path.all()
+    )
+    assert float(bounds.corrected.max()) == 0.0
+    following = np.vstack([window, [0.0001, 0.9999]])
+    assert following[-1].argmax() != following[-2].argmax()
+
+
+# E110
+
+
+def test_coverage_falls_with_the_width_of_the_window():
+    """Each window of 12 that passes holds windows of 8 that pass, by every rule."""
+    rng = np.random.default_rng(2)
+    narrower = 0
+    for scale in (0.01, 0.05, 0.2):
+        logits = rng.normal(size=(1, 300, 3)) + scale * rng.normal(size=(30, 300, 3)).cumsum(0)
+        laws = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        steps = path_steps(laws)
+        for rule in ("passes_as_published", "passes", "passes_by_path"):
+            wide, narrow = (getattr(window_bounds(steps, w), rule).any(-1) for w in (12, 8))
+            assert bool((narrow | ~wide).all())
+            narrower += int((narrow & ~wide).sum())
+    assert narrower > 0

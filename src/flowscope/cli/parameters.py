@@ -186,6 +186,13 @@ def with_parameters(
     return command
 
 
+def _is_list(annotation: Any) -> bool:
+    """Whether a setting is a list, or a list or nothing."""
+    if get_origin(annotation) in (Union, UnionType):
+        return any(_is_list(one) for one in get_args(annotation))
+    return get_origin(annotation) is tuple
+
+
 def resolved_settings(
     config: type[C],
     values: Mapping[str, Any],
@@ -196,7 +203,7 @@ def resolved_settings(
     lists = {
         name: value
         for name, value in values.items()
-        if isinstance(value, str) and get_origin(config.model_fields[name].annotation) is tuple
+        if isinstance(value, str) and _is_list(config.model_fields[name].annotation)
     }
     scalars = {name: value for name, value in values.items() if name not in lists}
     listed = [f"{name}=[{value}]" for name, value in lists.items()]

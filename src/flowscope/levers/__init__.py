@@ -13,6 +13,7 @@ from flowscope.levers.geometry import (
 )
 from flowscope.levers.intervention import Intervention, intervene
 from flowscope.levers.refinement import refined
+from flowscope.levers.stopping import StopRecord, calibrated_stop, recorded_stop
 
 __all__ = [
     "AttentionChange",
@@ -21,10 +22,13 @@ __all__ = [
     "GeometryChange",
     "Intervention",
     "ReplicaCoupling",
+    "StopRecord",
     "TransportAttention",
+    "calibrated_stop",
     "couple",
     "geometry_attention",
     "intervene",
+    "recorded_stop",
     "refined",
     "transport_attention",
 ]

@@ -8,7 +8,17 @@ import torch
 from flowscope.models.infilling.loading import infiller
 from flowscope.models.infilling.templates import Template
 
-__all__ = ["blank_templates", "by_enumeration", "chain", "independent", "infiller_of", "parity"]
+__all__ = [
+    "blank_templates",
+    "by_enumeration",
+    "chain",
+    "independent",
+    "infiller_of",
+    "noise",
+    "parity",
+    "prompts_of",
+    "two_kinds",
+]
 
 _NEVER = -1e30
 
@@ -88,3 +98,51 @@ def by_enumeration(joint):
         return np.array(rows)
 
     return infiller_of(law, outcomes)
+
+
+PAYLOAD, BLANKS = 12, 6
+
+
+def two_kinds():
+    """Bits that follow from the prompt (kind 0), or each from the bit before it (kind 1).
+
+    A sequence is kind, payload, blanks. A bit whose cause is hidden is read as 0, hardly surer than
+    a coin.
+    """
+
+    def law(ids):
+        kind, payload, answer = ids[:, :1], ids[:, 1 : 1 + PAYLOAD], ids[:, 1 + PAYLOAD :]
+        causes = payload[:, :BLANKS]
+        earlier = torch.cat([payload[:, -1:], answer[:, :-1]], 1)
+        bits = torch.where(kind == 0, causes, causes ^ (earlier & 1))
+        sure = (kind == 0) | (earlier < 2)
+        logits = torch.zeros(*ids.shape, 2)
+        lean = torch.where(sure, torch.where(bits == 1, 9.0, -9.0), torch.tensor(-0.2))
+        logits[:, 1 + PAYLOAD :, 1] = lean
+        return logits
+
+    return infiller_of(law, 2)
+
+
+def noise():
+    """Sharp laws that change with every token: nothing can be filled early."""
+
+    def law(ids):
+        rows = []
+        for row in ids.tolist():
+            rng = np.random.default_rng(row)
+            rows.append(9 * rng.standard_normal((len(row), 2)))
+        return np.array(rows)
+
+    return infiller_of(law, 2)
+
+
+def prompts_of(count, seed, kinds=(0, 1), mask=2):
+    """Different prompts of the kinds, with six blanks each."""
+    rng = np.random.default_rng(seed)
+    payloads = rng.permutation(2**PAYLOAD)[:count]
+    ids = np.full((count, 1 + PAYLOAD + BLANKS), mask)
+    ids[:, 0] = rng.choice(kinds, count)
+    ids[:, 1 : 1 + PAYLOAD] = payloads[:, None] >> np.arange(PAYLOAD) & 1
+    blank = np.arange(ids.shape[1]) > PAYLOAD
+    return [Template(ids=row, blank=blank) for row in ids]

@@ -6,7 +6,7 @@ import torch
 
 from flowscope.nets.sudoku import CHARACTERS, MASK, PAD
 
-__all__ = ["denoiser_folder", "two_way_llama"]
+__all__ = ["denoiser_folder", "random_diffusion_gemma", "two_way_llama"]
 
 
 OUTCOMES = len(CHARACTERS)
@@ -43,3 +43,26 @@ def denoiser_folder(folder, **options):
     }  # fmt: skip
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
+
+
+def random_diffusion_gemma():
+    """A DiffusionGemma of random weights, 24 tokens, canvases of six."""
+    import transformers
+    from transformers.models.diffusion_gemma import DiffusionGemmaTextConfig
+
+    text = DiffusionGemmaTextConfig(
+        vocab_size=24, hidden_size=16, intermediate_size=16, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=8, global_head_dim=8, num_experts=2,
+        top_k_experts=1, moe_intermediate_size=8, max_position_embeddings=64,
+        layer_types=["sliding_attention", "full_attention"], initializer_range=1.0,
+    )  # fmt: skip
+    vision = transformers.AutoConfig.for_model(
+        "gemma4_vision", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2, head_dim=8, position_embedding_size=16,
+    )  # fmt: skip
+    config = transformers.DiffusionGemmaConfig(
+        text_config=text, vision_config=vision, canvas_length=6
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return transformers.DiffusionGemmaForBlockDiffusion(config).eval()

@@ -19,7 +19,7 @@ from flowscope.records import Unavailable
 
 SMALL = {
     "pairs": 8, "steps": 6, "interventions": 6, "couplings": (0.2, 1.0), "resamples": 20,
-    "draws": 39, "kept": 3, "propagation": False, "finals": 16,
+    "draws": 39, "kept": 3, "propagation": False, "finals": 16, "twins": 2,
 }  # fmt: skip
 
 

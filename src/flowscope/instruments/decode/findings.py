@@ -35,15 +35,17 @@ def _calibrated(records: Records) -> Finding:
     alpha = float(records.settings["alpha"])
     changed = 1 - row["same"], 1 - row["same_high"], 1 - row["same_low"]
     return Finding(
-        text=f"{row['policy']} at {row['threshold']:g} leaves out {percent(row['saved'])} of the "
-        f"passes. It was calibrated to change at most {percent(alpha)} of the answers; on "
-        f"{int(row['n'])} fresh prompts it changed {percent(changed[0])} "
+        text=f"The policy {row['policy']} at {row['threshold']:g} leaves out "
+        f"{percent(row['saved'])} of the passes. It was calibrated to change at most "
+        f"{percent(alpha)} of the answers; on {int(row['n'])} fresh prompts it changed "
+        f"{percent(changed[0])} "
         f"[{percent(changed[1])}, {percent(changed[2])}].",
         value=float(row["saved"]),
         table="policies",
         figure="decode_frontier",
-        next=f"Set the threshold of {row['policy']} to {row['threshold']:g} in your decoder, and "
-        "calibrate again when the model, the task or the length of answers changes.",
+        next=f"Use {row['policy']} at {row['threshold']:g} in your decoder: it saves "
+        f"{percent(row['saved'])} of the passes at no more than {percent(alpha)} changed answers. "
+        "Calibrate again when the model, the task or the length of answers changes.",
     )
 
 
@@ -78,15 +80,22 @@ def _published(records: Records) -> Finding:
         raise Missing("no published threshold was tried")
     row = min(rows, key=lambda row: row["same"])
     low, high = 1 - row["same_high"], 1 - row["same_low"]
+    alpha = float(records.settings["alpha"])
+    advice = (
+        f"It keeps {percent(alpha)} on these prompts; nothing promises that it does on yours: "
+        "calibrate it there."
+        if high <= alpha
+        else "Take no threshold from a paper: calibrate it on prompts like yours."
+    )
     return Finding(
-        text=f"With its published threshold {row['policy']} changes {percent(1 - row['same'])} "
-        f"[{percent(low)}, {percent(high)}] of the answers and leaves out {percent(row['saved'])} "
-        "of the passes.",
+        text=f"With its published value {row['threshold']:g} the policy {row['policy']} changes "
+        f"{percent(1 - row['same'])} [{percent(low)}, {percent(high)}] of the answers and leaves "
+        f"out {percent(row['saved'])} of the passes.",
         value=1 - float(row["same"]),
         interval=(float(low), float(high)),
         table="policies",
         figure="decode_frontier",
-        next="Take no threshold from a paper: calibrate it on prompts like yours.",
+        next=advice,
     )
 
 

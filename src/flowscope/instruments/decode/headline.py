@@ -37,7 +37,10 @@ def show(document: Mapping[str, Any], console: Console) -> None:
                 number_or_dash(row["accuracy"], ".1%"), _MARKS[row["certified"]],
             )  # fmt: skip
         console.print(table)
+    reasons: dict[str, list[str]] = {}
     for row in document["thresholds"]:
         if row["because"]:
-            console.print(f"{row['policy']} has no calibrated threshold: {row['because']}.")
+            reasons.setdefault(row["because"], []).append(row["policy"])
+    for reason, names in reasons.items():
+        console.print(f"No calibrated threshold for {', '.join(names)}: {reason}.")
     print_report_path(document, console)

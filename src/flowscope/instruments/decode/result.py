@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,11 +40,12 @@ class Decode(Result):
 
     @property
     def _seconds(self) -> dict[str, float]:
-        """Mean time of a prompt by policy and kind of threshold."""
+        """Mean time of a prompt by policy and kind; none for what an earlier run measured."""
         for one in self.run.read_measurements():
             if one.name == SECONDS and one.status == "ok":
                 names = [str(name) for name in one.coordinates["policy"]]
-                return dict(zip(names, map(float, one.numbers()), strict=True))
+                times = zip(names, map(float, one.numbers()), strict=True)
+                return {name: value for name, value in times if math.isfinite(value)}
         return {}
 
     def to_json(self) -> dict[str, Any]:

@@ -132,7 +132,8 @@ def _refuse_kind(loaded: Loaded) -> None:
     if hasattr(getattr(loaded.model, "config", None), "canvas_length"):
         raise UnsupportedModelError(
             f"{name} starts from random tokens, not from mask tokens, and decides by itself when "
-            "to stop. Calibrate its stopping rule with flowscope.levers.calibrated_stop."
+            "to stop. Calibrate that with flowscope.instruments.decode.canvas.calibrate_stop, and "
+            "stop there with flowscope.levers.calibrated_stop."
         )
     if loaded.kind not in ("causal_lm", "masked_lm", "torch"):
         raise UnsupportedModelError(

@@ -40,7 +40,11 @@ TABLES = {
             Column(
                 "accuracy", "share of right answers; empty where they are unknown", "", INTERVAL
             ),
-            Column("certified", "strict: the same answer by construction; calibrated; none"),
+            Column(
+                "certified",
+                "strict: the same answer by construction, in single precision at these batch "
+                "sizes; calibrated; none",
+            ),
             Column("alpha", "share of answers that may change; empty unless calibrated"),
             Column("delta", "how often a calibration may fail; empty unless calibrated"),
         ),

@@ -3,7 +3,8 @@
 D1: share of the reference's passes that the calibrated policy saves less the share that a fixed
 number of positions a pass saves, both calibrated alike, on the same fresh prompts. D2: alpha less
 the share of fresh prompts whose answer the policy changes, with the exact binomial interval. Where
-filling everything in one pass changes no answer, neither could have failed.
+filling everything in one pass changes no answer, neither could have failed; nor could D2 where the
+policy leaves out less than one pass in a hundred.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from flowscope.instruments.decode.trial import ADAPTIVE, PROMISE
 from flowscope.lab.view import Records
 from flowscope.records import Interval, Unavailable, Verdict
 
-__all__ = ["KEPT", "THRESHOLDS", "trial"]
+__all__ = ["KEPT", "LEAST", "THRESHOLDS", "trial"]
 
 THRESHOLDS = (0.02, 0.1, 0.3)
 """Differences of shares of passes from which D1 is weak, clear and strong."""
+
+LEAST = 0.01
+"""Share of the passes that a policy must leave out for D2 to mean something."""
 
 KEPT = (0.0, 0.3, 0.7)
 """Parts of alpha that are left from which D2 is weak, clear and strong."""
@@ -92,6 +96,9 @@ def _promise(frame: pd.DataFrame, records: Records, guard: str) -> Verdict:
         method=share.method,
     )  # fmt: skip
     effect = alpha - changed / n
+    saved = float((1 - frame["passes"] / frame["reference"]).mean())
+    if not guard and saved < LEAST:
+        guard = f"the policy leaves out {saved:.1%} of the passes, so that little could change"
     return judged_effect(
         claim=PROMISE,
         statistic=pure_number(

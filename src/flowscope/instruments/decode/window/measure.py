@@ -20,13 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flowscope.evidence import mean_over_prompts, resampled_counts
+from flowscope.evidence import mean_over_prompts, resampled_counts, share_interval
 from flowscope.evidence.intervals import bounds_of
 from flowscope.instruments.decode.filling.trace import Trace
 from flowscope.instruments.decode.reference.measure import Part
 from flowscope.instruments.decode.subject import DecodeBench
 from flowscope.instruments.decode.window import TABLES
 from flowscope.lab.claim import Abstention
+from flowscope.records import Interval
 from flowscope.simplex import PathSteps, WindowBounds, window_bounds
 
 __all__ = ["RULES", "Rule", "window"]
@@ -213,7 +214,11 @@ def _flips(paths: _Paths, first: NDArray[np.int64]) -> Truths:
 def _by_prompt(
     name: str, has: Truths, counts: Truths, prompt: NDArray[np.int64], bench: DecodeBench
 ) -> dict[str, float]:
-    """Share of the counted blanks, with its interval over prompts."""
+    """Share of the counted blanks, with its interval over prompts.
+
+    Where no blank of any prompt has it, or each one, a bootstrap would give an interval of no
+    width: the end is then the Clopper–Pearson bound on the share of prompts with an exception.
+    """
     size = int(prompt.max()) + 1
     sums, sizes = (_sums(prompt, x, size) for x in (has, counts))
     names = (name, f"{name}_low", f"{name}_high")
@@ -222,6 +227,10 @@ def _by_prompt(
     resampled = resampled_counts(size, resamples=bench.config.resamples, seed=bench.config.seed)
     point, interval = mean_over_prompts(sums, sizes, resampled, within=(0.0, 1.0))
     low, high = bounds_of(interval, 1)
+    if point[0] in (0.0, 1.0):
+        whole = share_interval(int(point[0]) * int((sizes > 0).sum()), int((sizes > 0).sum()))
+        assert isinstance(whole, Interval)
+        low, high = np.atleast_1d(whole.low), np.atleast_1d(whole.high)
     return dict(zip(names, (float(point[0]), float(low[0]), float(high[0])), strict=True))
 
 

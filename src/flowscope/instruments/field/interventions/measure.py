@@ -100,6 +100,8 @@ def _readings(
             try:
                 parts[change].append(bench.shard(name, make))
             except InvalidInputError as error:
+                if change == NONE:  # then no other change can be tried, either
+                    raise Abstention(str(error).removesuffix(".")) from error
                 refused.add(change)
                 bench.abstain(f"interventions, {subject}: {change.name}", str(error))
             counter.advance(len(batch.prompts))
