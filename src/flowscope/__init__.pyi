@@ -178,6 +178,14 @@ class _LatentTables(Tables):
     layers: DataFrame
     entropy_controls: DataFrame
     output_entropy: DataFrame
+    rates: DataFrame
+    curvature_spectrum: DataFrame
+    turning_layers: DataFrame
+    memory: DataFrame
+    refinement: DataFrame
+    rate_controls: DataFrame
+    clustering: DataFrame
+    phases: DataFrame
 
 class Latent(_Latent):
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -128,7 +129,8 @@ def _controls(bench: LatentBench) -> dict[str, tuple[Clouds, list[dict[str, Arra
         key = name.replace(" ", "-")
         layers = range(clouds.layers + 1)
         readings = [_layer(bench, key, clouds, depth, refused=False) for depth in layers]
-        found[name] = (clouds, readings)
+        # only its samples are read from here on, and states of many layers are large
+        found[name] = (replace(clouds, directions=clouds.directions[:0]), readings)
     return found
 
 
