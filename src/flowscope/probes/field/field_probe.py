@@ -166,7 +166,7 @@ class FieldProbe(TapProbe):
         self, index: int, after: Float[Tensor, "batch L d"], counted: Bool[Tensor, "batch L"]
     ) -> Bool[Tensor, "batch"]:
         """Rows whose tokens have a length; the first block where one has none is kept for each."""
-        finite = (after.norm(dim=-1).isfinite() | ~counted).all(1)
+        finite: Tensor = (after.norm(dim=-1).isfinite() | ~counted).all(1)
         for row in (~finite).nonzero()[:, 0].tolist():
             self._overflow.setdefault(int(self._prompts[row]), index)
         return finite
