@@ -19,7 +19,7 @@ from flowscope.lab.display.compare import Comparison, compare
 from flowscope.lab.result import Result, Tables, open_run
 from flowscope.lab.running.progress import Progress
 from flowscope.lab.study import Reproduction, reproduce
-from flowscope.levers import couple
+from flowscope.levers import consensus, couple
 from flowscope.models.doctor import doctor
 from flowscope.models.infilling.infiller import Infiller
 from flowscope.models.infilling.loading import infiller
@@ -45,6 +45,7 @@ __all__ = [
     "__version__",
     "audit",
     "compare",
+    "consensus",
     "couple",
     "decode",
     "doctor",

@@ -154,14 +154,16 @@ def _relisted(
 def _rejudge(result: Result) -> None:
     instrument, records = result.instrument, Records(run=result.run)
     verdicts = {verdict.name: verdict for verdict in result.verdicts}
-    for stage in selected(instrument.stages, result.settings.get("only", ())):
+    every = (instrument.study(reference) for reference in instrument.studies)
+    studies = [study for study in every if study.name in result.run.tables()]
+    stages = selected(instrument.stages, result.settings.get("only", ()))
+    for stage in (*stages, *(stage for study in studies for stage in study.stages)):
         if stage.judge:
             with suppress(Missing):
                 verdicts |= {verdict.name: verdict for verdict in judged(stage, records)}
     result.run.write_verdicts([verdicts[name] for name in sorted(verdicts)])
-    for study in (instrument.study(reference) for reference in instrument.studies):
-        if study.name in result.run.tables():
-            _state(study, result.run)
+    for study in studies:
+        _state(study, result.run)
 
 
 def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
