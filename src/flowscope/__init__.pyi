@@ -145,6 +145,7 @@ class Image(_Image):
 
 class _FieldTables(Tables):
     blocks: DataFrame
+    token_steps: DataFrame
     mixing: DataFrame
     collapse: DataFrame
     collapse_prompts: DataFrame
@@ -152,6 +153,7 @@ class _FieldTables(Tables):
     interventions: DataFrame
     intervention_depth: DataFrame
     forecast: DataFrame
+    forecast_kinds: DataFrame
     forecast_prompts: DataFrame
 
 class Field(_Field):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -91,23 +91,26 @@ def _readings(
 ) -> Iterator[Reading]:
     """Every change that the model can take, a shard for each batch of prompts."""
     prompts, parts = bench.subject.material.prompts, defaultdict[Change, list[Values]](list)
-    pieces: dict[str, tuple[Change, int, Callable[[], Values]]] = {}
+    refused: set[Change] = set()
     for place, batch in enumerate(_few(bench)):
         plain, targets = cache(partial(_plain, model, batch)), targets_of(prompts, batch)
-        for number, change in enumerate(changes_of(bench.config)):
-            name = f"intervention-{subject}-{number:02d}-{place:05d}"
-            make = partial(prompt_values, model, batch, change, plain, targets, blocks)
-            pieces[name] = change, len(batch.prompts), make
-    bench.spread({name: make for name, (_, _, make) in pieces.items()})
-    refused: set[Change] = set()
-    for name in list(pieces):
-        change, size, made = pieces.pop(name)  # and forget what it keeps of its batch
-        try:
-            parts[change].append(bench.shard(name, made))
-        except InvalidInputError as error:
-            refused.add(change)
-            bench.abstain(f"interventions, {subject}: {change.name}", str(error))
-        counter.advance(size)
+        changes = changes_of(bench.config)
+        makers = {
+            f"intervention-{subject}-{number:02d}-{place:05d}": partial(
+                prompt_values, model, batch, change, plain, targets, blocks
+            )
+            for number, change in enumerate(changes)
+        }
+        bench.spread(makers)
+        for change, (name, make) in zip(changes, makers.items(), strict=True):
+            try:
+                parts[change].append(bench.shard(name, make))
+            except InvalidInputError as error:
+                if change == NONE:  # then no other change can be tried, either
+                    raise Abstention(str(error).removesuffix(".")) from error
+                refused.add(change)
+                bench.abstain(f"interventions, {subject}: {change.name}", str(error))
+            counter.advance(len(batch.prompts))
     for change, found in parts.items():
         if change not in refused:
             values = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
