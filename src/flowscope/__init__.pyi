@@ -145,6 +145,7 @@ class Image(_Image):
 
 class _FieldTables(Tables):
     blocks: DataFrame
+    token_steps: DataFrame
     mixing: DataFrame
     collapse: DataFrame
     collapse_prompts: DataFrame
@@ -152,6 +153,7 @@ class _FieldTables(Tables):
     interventions: DataFrame
     intervention_depth: DataFrame
     forecast: DataFrame
+    forecast_kinds: DataFrame
     forecast_prompts: DataFrame
 
 class Field(_Field):
@@ -201,6 +203,7 @@ def audit(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 64,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -240,6 +243,7 @@ def heads(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 16,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -351,6 +355,7 @@ def field(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 16,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -427,6 +432,7 @@ def latent(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 32,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
