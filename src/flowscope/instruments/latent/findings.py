@@ -15,7 +15,7 @@ def findings(records: Records) -> list[Finding]:
 
 def _collapse(records: Records) -> Finding:
     """Whether tokens collapse: the layer with the most alike tokens."""
-    names = ("layer", "sample", "mean_cosine", "mean_cosine_low", "mean_cosine_high")
+    names = ("layer", "mean_cosine", "mean_cosine_low", "mean_cosine_high")
     rows = [
         row
         for row in complete_rows(records, "layers", names, ("sample",))
