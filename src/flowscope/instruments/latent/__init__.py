@@ -44,5 +44,6 @@ INSTRUMENT = Instrument(
         ),
     ),
     stages=(entropy.STAGE, rate.STAGE, particles.STAGE),
+    studies=("stable_alignment.STUDY",),
 )
 """How a run about the cloud of tokens is made and shown."""
