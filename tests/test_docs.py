@@ -89,6 +89,7 @@ def test_the_glossary_is_short_and_linked_from_the_readme():
         "docs/how-to/read-a-sampler.md",
         "docs/how-to/use-from-python.md",
         "docs/how-to/which-block-can-go.md",
+        "docs/how-to/does-my-model-collapse-its-tokens.md",
     ],
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):
