@@ -13,9 +13,11 @@ def work_sentence(work: Mapping[str, Any]) -> str:
     share, workers = work["serial_share"], work["workers"]
     who = f"{workers} workers" if workers > 1 else "one worker"
     limit = f" More workers make it at most {1 / share:.1f} times faster." if share > 0.02 else ""
+    makers = len(work["made_by"])
+    by = "one process" if makers == 1 else f"{makers} processes"
     twice = f" {len(work['made_twice'])} were made twice." if work["made_twice"] else ""
     return (
-        f"work: {work['engine']}, {who}; {work['shards']} shards, made by "
-        f"{len(work['made_by'])} processes.{twice} {share:.0%} of the work is done by one process "
+        f"work: {work['engine']}, {who}; {work['shards']} shards, made by {by}."
+        f"{twice} {share:.0%} of the work is done by one process "
         f"alone.{limit}"
     )
