@@ -144,6 +144,8 @@ class Instrument:
         Arrays beside the tables that the page shows.
     studies
         References to the studies of this instrument.
+    alone
+        Why one process must measure it; empty where several may make its shards.
     """
 
     name: str
@@ -160,6 +162,7 @@ class Instrument:
     compare: str = ""
     arrays: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
+    alone: str = ""
 
     def resolve(self, reference: str) -> Any:
         """Object of a reference."""

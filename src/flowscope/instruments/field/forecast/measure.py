@@ -61,13 +61,17 @@ def forecast(bench: FieldBench) -> None:
     changes = _candidates(len(chain), config.bits)
     bench.list_pass("forecast", material.size)
     counter = bench.counter("forecast", material.size)
+    makers = {
+        f"forecast-{number:05d}": partial(
+            _forecast if number % 2 == 0 else _measured, bench, batch, chain, changes
+        )
+        for number, batch in enumerate(batches)
+    }
+    bench.spread(makers)
     pieces: list[Mapping[str, NDArray[np.float64]]] = []
-    for number, batch in enumerate(batches):
-        make = _forecast if number % 2 == 0 else _measured
+    for batch, (name, make) in zip(batches, makers.items(), strict=True):
         try:
-            pieces.append(
-                bench.shard(f"forecast-{number:05d}", partial(make, bench, batch, chain, changes))
-            )
+            pieces.append(bench.shard(name, make))
         except InvalidInputError as error:
             raise Abstention(f"this model cannot be forecast: {error}") from error
         counter.advance(len(batch.prompts))

@@ -113,12 +113,15 @@ def _bounds(
             raise _NoJacobianError(str(error)) from error
         return {"values": _values(found)}
 
+    makers = {
+        f"jacobian-{name}-{layer:04d}": partial(bounded, layer) for layer in range(len(depth))
+    }
+    bench.spread(makers)
     rows: list[NDArray[np.float64]] = []
     reasons: dict[int, str] = {}
-    for layer in range(len(depth)):
+    for layer, (shard, make) in enumerate(makers.items()):
         try:
-            shard = bench.shard(f"jacobian-{name}-{layer:04d}", partial(bounded, layer))
-            rows.append(shard["values"])
+            rows.append(bench.shard(shard, make)["values"])
         except _NoJacobianError as error:
             reasons[layer + 1] = str(error).removesuffix(".")
             rows.append(np.full(len(_COLUMNS), np.nan))
