@@ -58,6 +58,26 @@ def planted(sign: float, seed: int, layers: int = 4, width: int = 64) -> Loaded:
     return load(model, tokenizer=Bytes())
 
 
+def collapsing(seed: int, layers: int = 9, width: int = 64) -> Loaded:
+    """A Llama that takes from every token what it does not share with all others.
+
+    Embeddings have one common direction. Tokens attend to themselves, and attention writes minus
+    a part of what is read, a larger part of some directions than of others and nothing of the
+    common one: tokens become alike, and their differences keep fewer and fewer directions.
+    """
+    subject = planted(-0.1, seed, layers, width)
+    model = subject.model
+    speeds = torch.linspace(0.05, 0.4, width)
+    speeds[0] = 0.0
+    with torch.no_grad():
+        model.model.embed_tokens.weight[:, 0] = 6.0
+        for block in model.model.layers:
+            block.self_attn.q_proj.weight.copy_(3 * torch.eye(width))
+            block.self_attn.k_proj.weight.copy_(3 * torch.eye(width))
+            block.self_attn.o_proj.weight.copy_(-torch.diag(speeds))
+    return load(model, tokenizer=Bytes())
+
+
 def read(subject: Loaded, seed: int, prompts: int = 16, tokens: int = 64) -> list[Verdict]:
     """Verdicts of a run on the packaged texts."""
     with tempfile.TemporaryDirectory() as folder:
@@ -78,6 +98,8 @@ def main() -> None:
     for seed in range(options.seeds):
         for name, sign in SIGNS.items():
             jobs.append(("known", name, seed, partial(planted, sign, seed)))
+        jobs.append(("known", "tokens that lose what they do not share", seed,
+                     partial(collapsing, seed)))  # fmt: skip
         kind, model = random_model(seed)
         jobs.append(("random", kind, seed, lambda model=model: model))
     for seed in range(3):

@@ -82,12 +82,14 @@ def test_the_glossary_is_short_and_linked_from_the_readme():
     [
         "docs/tutorials/what-is-this-head-doing.md",
         "docs/tutorials/when-does-this-model-decide.md",
+        "docs/tutorials/do-two-models-agree.md",
         "docs/tutorials/how-many-passes-can-i-drop.md",
         "docs/how-to/turn-the-dials.md",
         "docs/how-to/couple-a-model.md",
         "docs/how-to/read-a-sampler.md",
         "docs/how-to/use-from-python.md",
         "docs/how-to/which-block-can-go.md",
+        "docs/how-to/does-my-model-collapse-its-tokens.md",
     ],
 )
 def test_pages_show_what_their_snippets_print(page, tmp_path, monkeypatch, capsys):

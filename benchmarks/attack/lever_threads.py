@@ -1,4 +1,4 @@
-"""Several threads that couple one model, or cut a block of it open, while another runs it.
+"""Several threads that couple one model, cut it open, or let it agree, while another runs it.
 
 Question: is a pass that is coupled, or whose block is copied, exactly the pass of its own thread,
 and does every other thread get the output of the bare model?
@@ -9,6 +9,8 @@ Peer: the same lever in a process of one thread, on a twin of the model, before 
   model whose text and image are separate streams (SD3), where image keys are looked for by a trial
   run of a block, and on one with image tokens alone (DiT).
 * ``cut``: two threads cut a block open on inputs of their own, a third runs the model (DiT).
+* ``agreed``: two threads draw the model and another one together with strengths of their own, a
+  third runs the model (GPT-2).
 
 Run: ``python -m benchmarks.attack.lever_threads``; writes
 ``benchmarks/results/attack_lever_threads.json``.
@@ -22,10 +24,10 @@ from tests import networks
 from torch import Tensor, nn
 
 from benchmarks.attack.threads import Maker, Trial, attacked, tell
-from flowscope.levers import couple
+from flowscope.levers import consensus, couple
 from flowscope.probes.block_callable import live_block
 
-__all__ = ["CoupledTrial", "CutTrial", "attacked_levers"]
+__all__ = ["AgreedTrial", "CoupledTrial", "CutTrial", "attacked_levers"]
 
 RESULT = Path(__file__).parents[1] / "results" / "attack_lever_threads.json"
 _STRENGTHS = (0.3, 0.9)
@@ -85,17 +87,51 @@ class CutTrial(Trial):
         return [live.H0, *live.block.project(live.H0)]
 
 
+class AgreedTrial(Trial):
+    """Two threads in which the model and another one agree, and one without a lever."""
+
+    def __init__(self, make: Maker, seed: int) -> None:
+        super().__init__(make, seed)
+        twin, _ = make()
+        self._other = _changed(make()[0])
+        self._expected = [self._agreed(twin, which) for which in (0, 1)]
+
+    def agreed(self) -> None:
+        """Agree in two threads, and run the model in a third."""
+        jobs = [lambda which=which: self._agree(which) for which in (0, 1)]
+        self._together(*jobs, lambda: self._untapped(1))
+
+    def _agree(self, which: int) -> None:
+        for _ in range(_REPEATS):
+            pairs = zip(self._agreed(self._model, which), self._expected[which], strict=True)
+            self.counts["wrong_outputs"] += not all(torch.equal(x, y) for x, y in pairs)
+
+    @torch.no_grad()
+    def _agreed(self, model: nn.Module, which: int) -> list[Tensor]:
+        """Outputs of both models in consensus."""
+        with consensus([model, self._other], strength=_STRENGTHS[which]) as both:
+            return [networks.first_tensor(output) for output in both(**self._inputs[which])]
+
+
+@torch.no_grad()
+def _changed(model: nn.Module) -> nn.Module:
+    for weight in model.parameters():
+        weight.mul_(0.8)
+    return model
+
+
 def attacked_levers(trials: int) -> dict[str, dict[str, int]]:
-    """Counts of both kinds after so many trials in all."""
-    half = trials // 2
+    """Counts of all kinds after so many trials in all."""
+    part = trials // 3
     return {
         **attacked(
-            trials - half,
+            trials - 2 * part,
             {"coupled": CoupledTrial.coupled},
             {"sd3": networks.sd3, "dit": networks.dit},
             CoupledTrial,
         ),
-        **attacked(half, {"cut": CutTrial.cut}, {"dit": networks.dit}, CutTrial),
+        **attacked(part, {"cut": CutTrial.cut}, {"dit": networks.dit}, CutTrial),
+        **attacked(part, {"agreed": AgreedTrial.agreed}, {"gpt2": networks.gpt2}, AgreedTrial),
     }
 
 

@@ -19,7 +19,7 @@ from flowscope.lab.display.compare import Comparison, compare
 from flowscope.lab.result import Result, Tables, open_run
 from flowscope.lab.running.progress import Progress
 from flowscope.lab.study import Reproduction, reproduce
-from flowscope.levers import couple
+from flowscope.levers import consensus, couple
 from flowscope.models.doctor import doctor
 from flowscope.models.infilling.infiller import Infiller
 from flowscope.models.infilling.loading import infiller
@@ -45,6 +45,7 @@ __all__ = [
     "__version__",
     "audit",
     "compare",
+    "consensus",
     "couple",
     "decode",
     "doctor",
@@ -144,6 +145,7 @@ class Image(_Image):
 
 class _FieldTables(Tables):
     blocks: DataFrame
+    token_steps: DataFrame
     mixing: DataFrame
     collapse: DataFrame
     collapse_prompts: DataFrame
@@ -151,6 +153,7 @@ class _FieldTables(Tables):
     interventions: DataFrame
     intervention_depth: DataFrame
     forecast: DataFrame
+    forecast_kinds: DataFrame
     forecast_prompts: DataFrame
 
 class Field(_Field):
@@ -176,6 +179,14 @@ class _LatentTables(Tables):
     layers: DataFrame
     entropy_controls: DataFrame
     output_entropy: DataFrame
+    rates: DataFrame
+    curvature_spectrum: DataFrame
+    turning_layers: DataFrame
+    memory: DataFrame
+    refinement: DataFrame
+    rate_controls: DataFrame
+    clustering: DataFrame
+    phases: DataFrame
 
 class Latent(_Latent):
     @property
@@ -192,6 +203,7 @@ def audit(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 64,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -231,6 +243,7 @@ def heads(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 16,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -342,6 +355,7 @@ def field(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 16,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,
@@ -418,6 +432,7 @@ def latent(
     only: str | Sequence[str] = (),
     text: str | None = None,
     prompts: int = 32,
+    skip: int = 0,
     tokens: int = 128,
     special_tokens: bool = True,
     chat: bool = False,

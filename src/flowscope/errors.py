@@ -18,6 +18,7 @@ __all__ = [
     "RecordWarning",
     "TapError",
     "UnsupportedModelError",
+    "WorkerError",
 ]
 
 
@@ -55,6 +56,10 @@ class LoadWarning(UserWarning):
 
 class RecordError(FlowscopeError):
     """A record or a run folder could not be read or written."""
+
+
+class WorkerError(FlowscopeError):
+    """Processes that were to work on a run could not, or a piece of it failed again and again."""
 
 
 class MeasureWarning(UserWarning):

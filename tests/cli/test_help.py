@@ -17,7 +17,8 @@ from flowscope.models.config import DoctorConfig
 
 NAMES = instrument_names()
 CONFIGS = {name: instrument(name).config for name in NAMES} | {"doctor": DoctorConfig}
-COMMANDS = [*CONFIGS, "reproduce", "report", "compare", "runs", "models"]
+COMMANDS = [*CONFIGS, "reproduce", "work", "merge", "report", "compare", "runs", "models"]
+MORE = {"--only", "--open", "--engine", "--workers", "--gpus-per-worker", "--plan"}
 
 
 def _run(*arguments):
@@ -77,7 +78,7 @@ def test_options_and_settings_together_are_all_settings(name):
     typed = [n for n, field in fields.items() if marks(field).get("option")]
     assert set(options) == {f"--{n.replace('_', '-')}" for n in typed} | {
         "--settings", "--set", "--config", "--json", "--help",
-    } | ({"--only", "--open"} if name in NAMES else set())  # fmt: skip
+    } | (MORE if name in NAMES else set())  # fmt: skip
     assert names == [n for n in fields if n not in typed and n != "model"]
     words = " ".join(listed.stdout.split())
     for n in names:
@@ -113,7 +114,7 @@ def test_only_lists_every_claim_and_stage(name):
 def test_reproduce_lists_the_studies():
     words = " ".join(" ".join(_lines(_run("reproduce", "--help").stdout)).split())
     *names, last = studies()
-    assert f"{', '.join(names)} or {last}." in words
+    assert f"{', '.join(names)} or {last}; or all." in words
 
 
 def test_the_version_is_shown():

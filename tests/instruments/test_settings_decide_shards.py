@@ -92,6 +92,7 @@ PLACE = {"device", "out", "calibrate"}
 IN_THE_NAME = {
     ("decode", "calibration"): {"alpha", "controls", "frontier", "policy"},
     ("decode", "trial"): {"frontier", "policy"},
+    ("latent", "particles"): {"controls", "twins"},
     ("sync", "commitment"): {"couplings", "labels"},
     ("sync", "internal gap"): {"couplings", "labels", "kept"},
     ("sync", "propagation"): {

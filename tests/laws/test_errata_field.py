@@ -4,13 +4,17 @@ A field is an array (tokens, features) and integrals over positions are means ov
 ``docs/theory/errata.md`` lists the statements by number.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
-from flowscope.pde import path_alignment, persistence
+from flowscope.pde import attention_parts, path_alignment, persistence
 
 
 def softmax(z):
@@ -134,6 +138,55 @@ def test_dissipation_above_the_threshold_does_not_stop_a_large_field(start, grow
     assert (spread(out)[1] > start) == grows
 
 
+class Stack:
+    """Blocks x + A(N x), then x + F(N x): softmax attention and tanh, N to length √d or nothing."""
+
+    def __init__(self, seed, blocks, size, tokens=7, width=5):
+        rng = np.random.default_rng(seed)
+        self.normed, self.width = True, width
+        self.u = 10.0 ** rng.uniform(-2, 3) * rng.standard_normal((tokens, width))
+        self.weights = [
+            [size * rng.standard_normal((width, width)) for _ in range(5)] for _ in range(blocks)
+        ]
+
+    def norm(self, u):
+        length = np.linalg.norm(u, axis=1, keepdims=True)
+        return u * np.sqrt(self.width) / np.maximum(length, 1e-300) if self.normed else u
+
+    def lengths(self):
+        """Length of the longest token before and after every block."""
+        u, found = self.u, [np.linalg.norm(self.u, axis=1).max()]
+        for query, key, value, up, down in self.weights:
+            x = self.norm(u)
+            u = u + softmax(x @ query @ (x @ key).T) @ x @ value
+            u = u + np.maximum(self.norm(u) @ up, 0) @ down
+            found.append(np.linalg.norm(u, axis=1).max())
+        return np.array(found)
+
+    def bound(self):
+        """Most that one block can add to the length of a token, whatever the state."""
+        two = partial(np.linalg.norm, ord=2)
+        return max(np.sqrt(self.width) * (two(w[2]) + two(w[3]) * two(w[4])) for w in self.weights)
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.1, 1.0, 5.0]))
+def test_norms_of_a_pre_norm_stack_grow_at_most_linearly(seed, size):
+    """A norm makes every branch bounded, so no weights and no depth blow the stream up."""
+    stack = Stack(seed, blocks=12, size=size)
+    lengths = stack.lengths()
+    allowed = lengths[0] + stack.bound() * np.arange(len(lengths))
+    assert (lengths <= allowed * (1 + 1e-12)).all()
+
+
+def test_without_norm_the_same_stack_grows_exponentially():
+    stack = Stack(0, blocks=12, size=1.0)
+    stack.u = stack.u / np.linalg.norm(stack.u, axis=1).max()
+    bound = stack.bound()
+    stack.normed = False
+    lengths = stack.lengths()
+    assert lengths[-1] > 1e3 * (lengths[0] + 12 * bound)
+
+
 # E62
 
 
@@ -141,6 +194,28 @@ def test_a_row_stochastic_matrix_can_expand_the_norm_fourfold():
     P = np.zeros((16, 16))
     P[:, 0] = 1.0
     assert_allclose(np.linalg.norm(P, 2), 4.0)
+
+
+@given(st.integers(0, 10**6), st.floats(0.0, 8.0))
+def test_the_mass_on_a_sink_is_the_leak_of_attention(seed, pull):
+    """On the tokens that are no sink attention shrinks the largest value by its leak at least."""
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((9, 9))
+    scores[:, 0] += pull
+    P, v = softmax(scores), rng.standard_normal((9, 3))
+    v[0] = 0.0  # a sink that gives nothing
+    parts = attention_parts(torch.tensor(P), torch.tensor(v), [0])
+    leak = parts.leak.numpy()
+    assert_allclose(leak, P[:, 0], rtol=1e-12)
+    largest = np.abs(P[1:] @ v).max(1)
+    assert (largest <= (1 - leak[1:]) * np.abs(v).max() + 1e-12).all()
+    equal = np.where(np.arange(9)[:, None] > 0, 1.0, 0.0)
+    assert_allclose((P @ equal)[1:, 0], 1 - leak[1:], rtol=1e-9)  # reached where all are equal
+
+
+def test_without_a_sink_equal_tokens_do_not_leak():
+    P = softmax(np.random.default_rng(0).standard_normal((9, 9)))
+    assert_allclose(P @ np.ones((9, 1)), 1.0, rtol=1e-12)
 
 
 def test_row_stochastic_norm_is_at_most_the_root_of_the_largest_column_sum():

@@ -89,18 +89,52 @@ def test_removed_and_frozen_norms_are_their_closed_forms():
         block.first.bias.add_(0.2)
         block.second.weight.mul_(0.7)
 
-    def changed(h, norm, centre, divisor):
-        centred = h - h.mean(-1, keepdim=True) if centre else h
-        scale = centred.square().mean(-1, keepdim=True).sqrt()
+    plain = x + block.attend(block.first(x))  # what the second norm reads in the model as it is
+
+    def changed(h, as_it_is, norm, centre, divisor):
+        def centred(states):
+            return states - states.mean(-1, keepdim=True) if centre else states
+
+        scale = centred(as_it_is).square().mean(-1).sqrt().median() if divisor == "frozen" else 1
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else 0
-        return centred / (scale.median() if divisor == "frozen" else 1) * norm.weight + bias
+        return centred(h) / scale * norm.weight + bias
 
     for kind in ("removed", "frozen"):
         with intervene(model, norm=kind):
             found = model(x)
-        h = x + block.attend(changed(x, block.first, True, kind))
-        h = h + torch.tanh(block.mix(changed(h, block.second, False, kind)))
+            again = model(x)
+        h = x + block.attend(changed(x, x, block.first, True, kind))
+        h = h + torch.tanh(block.mix(changed(h, plain, block.second, False, kind)))
         assert_close(found, h, rtol=1e-10, atol=1e-10)
+        assert torch.equal(found, again)
+
+
+@torch.no_grad()
+def test_a_frozen_norm_does_not_follow_the_stream():
+    """Its divisor is of the model as it is: a stream ten times as long leaves it ten times too."""
+    model, x = stack(1), points()
+    for norm in (model[0].first, model[0].second):
+        norm.eps = 0.0
+    read = {"keep": [], "frozen": []}
+    model[0].mix.register_forward_pre_hook(lambda module, args: read[kind].append(args[0]))
+    for kind in read:
+        with intervene(model, norm=kind, residual=10.0, attention=0.0):
+            model(x)
+    second = model[0].second
+    plain = x + model[0].attend(model[0].first(x))
+    scale = plain.square().mean(-1).sqrt().median()
+    assert_close(read["keep"][-1], second(x))
+    assert_close(read["frozen"][-1], 10 * x / scale * second.weight)
+
+
+@torch.no_grad()
+def test_a_tap_hears_one_pass_of_a_model_with_frozen_norms():
+    model, batch = models.llama()
+    heard = []
+    with intervene(model, norm="frozen"), Tap(model) as tap:
+        tap.on_block(lambda event: heard.append(event.site.index))
+        model(**batch)
+    assert heard == list(range(len(model.model.layers)))
 
 
 @torch.no_grad()

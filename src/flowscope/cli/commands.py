@@ -1,4 +1,4 @@
-"""The command line: a command per instrument, made from its settings, and six more.
+"""The command line: a command per instrument, made from its settings, and eight more.
 
 Exit codes: 0 done, 1 error (or the model is refused), 3 abstained, 130 interrupted. With ``--json``
 one JSON document is on standard output and nothing else; progress and warnings go to stderr.
@@ -15,33 +15,37 @@ from rich.console import Console
 from rich.markup import escape
 
 from flowscope import __version__
-from flowscope.cli.completion import complete_run, complete_study, study_names
+from flowscope.cli.completion import complete_run
 from flowscope.cli.errors import ABSTAINED, DEBUG, DONE, ERROR
-from flowscope.cli.outcome import Outcome, ended
+from flowscope.cli.outcome import Outcome, ended, reported
 from flowscope.cli.parameters import (
     ConfigFile,
     Json,
     Open,
     Overrides,
-    Revision,
     RunFolder,
-    TokenizerName,
-    Trust,
     command_help,
     only_parameter,
     resolved_settings,
     setting_parameters,
     with_parameters,
 )
+from flowscope.cli.reproducing import reproduce
+from flowscope.cli.sharing import (
+    Engaged,
+    engine_parameters,
+    merge,
+    planned_outcome,
+    planned_settings,
+    work,
+)
 from flowscope.cli.terminal import (
-    print_claims,
     print_comparison,
     print_examination,
     print_runs,
     starting,
 )
 from flowscope.lab.registry import instruments
-from flowscope.lab.running.bars import displayed_progress
 from flowscope.lab.running.selection import only_names, selected
 from flowscope.models.config import DoctorConfig
 
@@ -49,8 +53,6 @@ if TYPE_CHECKING:
     from flowscope.lab.config import Config
     from flowscope.lab.instrument import Instrument
     from flowscope.lab.result import Result
-    from flowscope.lab.running.progress import Progress
-    from flowscope.lab.study import Reproduction
 
 __all__ = ["app", "main"]
 
@@ -119,14 +121,31 @@ def _examined(settings: DoctorConfig) -> Outcome:
     )
 
 
-def _measured(instrument: "Instrument", settings: "Config", only: str | None) -> Outcome:
-    selected(instrument.stages, only_names(only))  # an unknown name is refused before torch loads
+def _measured(
+    instrument: "Instrument",
+    settings: "Config",
+    only: str | None,
+    engaged: Engaged,
+    folder: Path | None,
+) -> Outcome:
+    names = only_names(only)
+    selected(instrument.stages, names)  # an unknown name is refused before torch loads
     with starting():
         from flowscope.lab import engine
 
         instrument.resolve(instrument.prepare)
-    result: Result = _reported(
-        lambda progress: engine.run(instrument, settings, progress=progress, only=only_names(only))
+    if engaged.plan:
+        made = engine.planned(instrument, settings, folder=folder, only=names)
+        return planned_outcome(made, instrument.name)
+    result: Result = reported(
+        lambda progress: engine.run(
+            instrument,
+            settings,
+            folder=folder,
+            progress=progress,
+            only=names,
+            choice=engaged.choice,
+        )
     )
     document = result.to_json()
     show = instrument.resolve(instrument.headline)
@@ -150,16 +169,8 @@ def _shown(
     print_findings(document, console)
     headline(document, console)
     print_stages(document, console)
-
-
-def _reported(job: "Callable[[Progress], Any]") -> Any:
-    """Run a job under progress bars and write its report."""
-    with displayed_progress() as advance:
-        result = job(advance)
-        advance("report", 0, 1)
-        result.report()
-        advance("report", 1, 1)
-    return result
+    if document.get("work"):
+        console.print(escape(document["work"]["sentence"]), highlight=False)
 
 
 def _add_instrument(instrument: "Instrument") -> None:
@@ -176,12 +187,16 @@ def _add_instrument(instrument: "Instrument") -> None:
         **values: Any,
     ) -> None:
         def command() -> Outcome:
-            settings = resolved_settings(config, values, overrides_, file_)
-            return _measured(instrument, settings, only_)
+            engaged = Engaged.taken(values)
+            folder, planned, chosen = planned_settings(str(values.get("out") or ""))
+            settings = resolved_settings(config, values, overrides_, file_, planned)
+            return _measured(instrument, settings, only_ or chosen, engaged, folder)
 
         ended(json_, command, open_page=open_)
 
-    _add_command(instrument.name, config, run, _EXIT_CODES, only_parameter(instrument))
+    _add_command(
+        instrument.name, config, run, _EXIT_CODES, only_parameter(instrument), *engine_parameters()
+    )
 
 
 _add_command("doctor", DoctorConfig, _doctor, "Exit code 1 when the model is refused.")
@@ -189,83 +204,14 @@ for _instrument in instruments():
     _add_instrument(_instrument)
 
 
-def _listed_studies() -> str:
-    *names, last = study_names()
-    return f"{', '.join(names)} or {last}"
-
-
 def _added(function: Callable[..., None]) -> Callable[..., None]:
     """Add a command that no instrument has; its docstring is its help."""
     return app.command(help=command_help(function))(function)
 
 
-@_added
-def reproduce(
-    study: Annotated[
-        str, typer.Argument(help=f"{_listed_studies()}.", autocompletion=complete_study)
-    ],
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            help="A folder, a hub id, or a .gguf file (default: the bundled model of the study).",
-            show_default=False,
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(help="A text file, or a .jsonl of prompts (default: that of the study)."),
-    ] = None,
-    prompts: Annotated[
-        str | None,
-        typer.Option(metavar="INTEGER", help="Number of prompts (default: that of the study)."),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            metavar="INTEGER", help="Tokens used of each prompt (default: that of the study)."
-        ),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option(help="Folder in which the run folder is made (default: out).")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Device of the model, e.g. cuda:0 (default: the CPU).")
-    ] = None,
-    revision: Revision = None,
-    tokenizer: TokenizerName = None,
-    trust_remote_code: Trust = False,
-    overrides: Overrides = None,
-    config: ConfigFile = None,
-    open_page: Open = False,
-    as_json: Json = False,
-) -> None:
-    """Repeat the experiments of a research paper on a model and compare with its claims.
-
-    Settings come from a YAML file that ships with the study; --config takes another one, and
-    --set GROUP.NAME=VALUE changes one. The run folder holds the table of claims, all tables behind
-    it, and report.html.
-    """
-    given = {"text": text, "prompts": prompts, "tokens": tokens, "out": out, "device": device}
-    given |= {"revision": revision, "tokenizer": tokenizer}
-    given |= {"trust_remote_code": "true" if trust_remote_code else None}
-    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-
-    def command() -> Outcome:
-        with starting():
-            from flowscope.lab import study as studies
-        result: Reproduction = _reported(
-            lambda progress: studies.reproduce(
-                study, model, progress=progress, file=config, overrides=overrides or (), **reading
-            )
-        )
-        document = result.to_json()
-        return Outcome(
-            document=document,
-            show=lambda console: print_claims(document, console),
-            page=Path(document["report"]),
-        )
-
-    ended(as_json, command, open_page=open_page)
+_added(reproduce)
+_added(work)
+_added(merge)
 
 
 @_added

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -11,8 +11,12 @@ from rich.console import Console
 from flowscope.cli.console import Terminal
 from flowscope.cli.errors import DONE, error_sentences
 from flowscope.cli.terminal import open_in_browser, print_json
+from flowscope.lab.running.bars import displayed_progress
 
-__all__ = ["Outcome", "ended"]
+if TYPE_CHECKING:
+    from flowscope.lab.running.progress import Progress
+
+__all__ = ["Outcome", "ended", "reported"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +40,13 @@ def ended(as_json: bool, command: Callable[[], Outcome], *, open_page: bool = Fa
     if open_page and outcome.page is not None:
         open_in_browser(outcome.page)
     raise typer.Exit(outcome.code)
+
+
+def reported(job: "Callable[[Progress], Any]") -> Any:
+    """Run a job under progress bars and write its report."""
+    with displayed_progress() as advance:
+        result = job(advance)
+        advance("report", 0, 1)
+        result.report()
+        advance("report", 1, 1)
+    return result

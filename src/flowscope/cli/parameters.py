@@ -198,8 +198,12 @@ def resolved_settings(
     values: Mapping[str, Any],
     overrides: Sequence[str] | None,
     file: Path | None,
+    planned: Mapping[str, Any] | None = None,
 ) -> C:
-    """Settings of a command; lists are written ``0.1,0.5`` and read as YAML."""
+    """Settings of a command; lists are written ``0.1,0.5`` and read as YAML.
+
+    ``planned`` are those of a planned run, which anything that is given replaces.
+    """
     lists = {
         name: value
         for name, value in values.items()
@@ -207,4 +211,7 @@ def resolved_settings(
     }
     scalars = {name: value for name, value in values.items() if name not in lists}
     listed = [f"{name}=[{value}]" for name, value in lists.items()]
+    if planned:
+        given = {name: value for name, value in scalars.items() if value is not None}
+        scalars = {**planned, **given, "out": planned["out"]}
     return config.resolved(scalars, [*listed, *(overrides or ())], file)

@@ -27,6 +27,7 @@ from flowscope.lab.running.writing import (
     places_of,
 )
 from flowscope.records import (
+    Crew,
     Measurement,
     Run,
     Shards,
@@ -38,7 +39,7 @@ from flowscope.records import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Bench", "Counter", "Progress", "Subject", "seeded_generator"]
+__all__ = ["Bench", "Counter", "Progress", "Subject", "seeded_generator", "shard_fingerprint"]
 
 Value = TypeVar("Value")
 
@@ -111,9 +112,11 @@ class Bench(Generic[S, C]):
         self.decided: list[Verdict] = []
         self.stages: tuple[Stage, ...] = instrument.stages
         self._shared: dict[str, Any] = {}
-        self._fingerprint = ""
+        self._fingerprint = self._stage = ""
         manifest = manifest_of(instrument, config, subject, only, study)
         self._lenders: tuple[Path, ...] = ()
+        self._crew: Crew | None = None
+        self._store: Run | None = None
         if folder is None:
             out = str(getattr(config, "out", "out"))
             folder = default_folder(out, instrument, subject, manifest)
@@ -151,10 +154,12 @@ class Bench(Generic[S, C]):
 
     def begin(self, stage: Stage) -> None:
         """Start a stage: from here on shards belong to it."""
-        self._fingerprint = self._fingerprint_of(stage)
+        self._stage = stage.name
+        self._fingerprint = self.fingerprint_of(stage)
         self.decided = []
 
-    def _fingerprint_of(self, stage: Stage) -> str:
+    def fingerprint_of(self, stage: Stage) -> str:
+        """Sha256 of what decides the shards of a stage."""
         config = self.config if self.study is None else _joined(self.config, self.study)
         return self._hash(config, stage.settings)
 
@@ -167,7 +172,7 @@ class Bench(Generic[S, C]):
         shards: dict[str, Shards] = {}
         for stage in self.stages:
             made = stage.resolve(stage.probes)(self) if stage.probes else {}
-            store = self._shards_of(self._fingerprint_of(stage))
+            store = self._shards_of(self.fingerprint_of(stage))
             for name in (name for name in made if name not in probes):
                 probes[name], shards[name] = made[name], store
         return probes, shards
@@ -183,7 +188,34 @@ class Bench(Generic[S, C]):
         return self._shards_of(self._fingerprint)
 
     def _shards_of(self, fingerprint: str) -> Shards:
-        return Shards(run=self.records, fingerprint=fingerprint, lenders=self._lenders)
+        run = self.records if self._store is None else self._store
+        return Shards(run=run, fingerprint=fingerprint, lenders=self._lenders, crew=self._crew)
+
+    def share(self, crew: Crew, store: Run | None = None) -> None:
+        """Make shards together with other processes.
+
+        Parameters
+        ----------
+        crew
+            This process among them.
+        store
+            Run folder of the shards, where tables are written into another one.
+        """
+        self._crew, self._store = crew, store
+
+    def spread(self, makers: Mapping[str, Callable[[], Mapping[str, NDArray[Any]]]]) -> None:
+        """Have several processes make pieces that do not need each other (`Shards.spread`).
+
+        Where this process is alone nothing happens: `shard` makes each piece when it is asked for.
+        """
+        self.shards.spread(makers)
+
+    def sharing_ends(self) -> None:
+        """Say that the next pieces are the last of the stages that run: a worker leaves then."""
+        later = self.stages[[stage.name for stage in self.stages].index(self._stage) + 1 :]
+        probed = all(stage.probes for stage in later if stage.settings)
+        if self._crew is not None and probed:
+            self._crew.last = True
 
     def shard(
         self, name: str, make: Callable[[], Mapping[str, NDArray[Any]]]
@@ -210,10 +242,17 @@ class Bench(Generic[S, C]):
         """Random numbers that depend on the seed of the run and this key alone."""
         return seeded_generator(int(getattr(self.config, "seed", 0)), *key)
 
-    def close(self, last: Callable[[Run], object] = lambda run: None) -> Run:
-        """Write verdicts and measurements, call ``last`` on the run, close the manifest."""
+    def close(
+        self,
+        last: Callable[[Run], object] = lambda run: None,
+        work: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> Run:
+        """Write verdicts and measurements, call ``last`` on the run, close the manifest.
+
+        ``work`` says which processes made the shards, where several may have.
+        """
         verdicts = [self.verdicts[name] for name in sorted(self.verdicts)]
-        return self._writer.finish(verdicts, last, self.clock.parts)
+        return self._writer.finish(verdicts, last, self.clock.parts, work)
 
     def release(self) -> None:
         """Let other processes write the run folder; a finished run has done so."""
@@ -221,14 +260,20 @@ class Bench(Generic[S, C]):
 
     def _hash(self, config: Config | Mapping[str, Any], names: tuple[str, ...]) -> str:
         known = config if isinstance(config, Mapping) else config.model_dump(mode="json")
-        decides = {
-            "settings": {name: known[name] for name in names},
-            "marks": self.subject.marks,
-            "versions": {name: str(version) for name, version in library_versions().items()},
-            "commit": str(commit()),
-            "device": self.subject.device.partition(":")[0],
-        }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        settings = {name: known[name] for name in names}
+        return shard_fingerprint(settings, self.subject.marks, self.subject.device)
+
+
+def shard_fingerprint(settings: Mapping[str, Any], marks: Any, device: str) -> str:
+    """Sha256 of what decides the shards of a stage, with the versions and the commit of now."""
+    decides = {
+        "settings": dict(settings),
+        "marks": marks,
+        "versions": {name: str(version) for name, version in library_versions().items()},
+        "commit": str(commit()),
+        "device": device.partition(":")[0],
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
 def seeded_generator(*key: int) -> torch.Generator:

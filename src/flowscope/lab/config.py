@@ -31,6 +31,7 @@ __all__ = [
     "default_words",
     "description_of",
     "marks",
+    "read_settings",
     "setting",
     "shared_setting",
 ]
@@ -175,7 +176,7 @@ class Config(BaseModel):
             For an unknown name (the nearest is suggested), a value of the wrong type, an override
             that is no assignment, or a file that is no YAML mapping.
         """
-        values = _read(file) if file is not None else {}
+        values = read_settings(file) if file is not None else {}
         values |= {name: value for name, value in given.items() if value is not None}
         for assignment in overrides:
             _assign(values, assignment)
@@ -201,6 +202,13 @@ class ReadingConfig(Config):
         unset="packaged prompts",
     )
     prompts: int = setting(64, "Number of prompts", option=True, ge=1, le=MOST_INPUTS)
+    skip: int = setting(
+        0,
+        "Prompts left out before the first one; runs over the parts of a text merge",
+        option=True,
+        ge=0,
+        le=MOST_INPUTS,
+    )
     tokens: int = setting(128, "Tokens used of each prompt", option=True, ge=2, le=MOST_INPUTS)
     special_tokens: bool = setting(
         True,
@@ -239,7 +247,14 @@ class ReadingConfig(Config):
     tokenizer: str | None = shared_setting("tokenizer")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
+    """Values of a YAML file of settings.
+
+    Raises
+    ------
+    InvalidInputError
+        It cannot be read, or is no mapping.
+    """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -8,8 +8,8 @@ is in the folder, and the same call resumes there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,14 @@ from flowscope.evidence import not_measured
 from flowscope.lab.bench import Bench, Subject
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
+from flowscope.lab.engines.choice import LOCAL, EngineChoice
+from flowscope.lab.engines.driving import (
+    driver_of,
+    refuse_alone,
+    refuse_objects,
+    refuse_unreachable,
+)
+from flowscope.lab.engines.plan import Plan
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.running.clock import StageClock
 from flowscope.lab.running.lock import FolderLock
@@ -34,7 +42,7 @@ if TYPE_CHECKING:
     from flowscope.lab.result import Result
     from flowscope.lab.study import Study
 
-__all__ = ["judged", "rejudge", "run"]
+__all__ = ["judged", "opened_bench", "planned", "prepared", "rejudge", "run", "walk"]
 
 _HOST = "cpu"
 """Where the subject is prepared, before its device is decided."""
@@ -49,6 +57,7 @@ def run(
     progress: Progress | None = None,
     study: tuple[Study, Config] | None = None,
     only: str | Sequence[str] = (),
+    choice: EngineChoice = LOCAL,
 ) -> Result:
     """Measure one subject with one instrument into one run folder.
 
@@ -70,15 +79,78 @@ def run(
     only
         Names of claims or stages: only their stages, and those that they build on, are run. All
         are run when it is empty.
+    choice
+        Engine that makes the shards, by default this process alone.
     """
+    more = study[0] if study is not None else None
+    with _opened(instrument, config, given, folder, progress, study, only, choice) as opened:
+        bench, plan = opened
+        with driver_of(choice, bench.records.folder, plan, bench.subject.device) as driver:
+            if driver is not None:
+                bench.share(driver.crew)
+            for stage in bench.stages:
+                with bench.clock.part(stage.name, bench.subject.device):
+                    walk(stage, bench)
+            work = None if driver is None else driver.record
+            finished = bench.close(partial(_state, more), work)
+            if driver is not None:
+                driver.finish()
+    result: Result = instrument.resolve(instrument.result)(run=finished)
+    return result
+
+
+def planned(
+    instrument: Instrument,
+    config: Config,
+    *,
+    folder: Path | None = None,
+    study: tuple[Study, Config] | None = None,
+    only: str | Sequence[str] = (),
+) -> Path:
+    """Make the folder of a run for workers, measure nothing, and return it.
+
+    The parameters are those of `run`, which finishes the folder.
+    """
+    refuse_alone(instrument)
+    with _opened(instrument, config, {}, folder, None, study, only, LOCAL) as (bench, plan):
+        plan.write(bench.records.folder)
+        return bench.records.folder
+
+
+@contextmanager
+def opened_bench(
+    instrument: Instrument, config: Config, folder: Path
+) -> Iterator[tuple[Bench[Any, Any], Plan]]:
+    """Bench of a run that is prepared and not measured, and its plan."""
+    with _opened(instrument, config, {}, folder, None, None, (), LOCAL) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(
+    instrument: Instrument,
+    config: Config,
+    given: Mapping[str, Any] | None,
+    folder: Path | None,
+    progress: Progress | None,
+    study: tuple[Study, Config] | None,
+    only: str | Sequence[str],
+    choice: EngineChoice,
+) -> Iterator[tuple[Bench[Any, Any], Plan]]:
+    """Bench of a run in its folder, locked, and the plan for workers."""
     more, settings = study if study is not None else (None, None)
     names = only_names(only)
     stages = selected(instrument.stages if more is None else more.walk, names)
     objects = {name: value for name, value in (given or {}).items() if value is not None}
+    refuse_objects(choice, objects)
+    if choice.name != "local":
+        refuse_alone(instrument)
+    refuse_unreachable(choice)  # before the model is loaded
+    plan = Plan.of(instrument, config, names, more, settings)
     with evaluation(objects.values()) as mode:
         clock = StageClock()
         with clock.part("loading", _HOST):
-            config, subject = _prepared(instrument, config, objects, study)
+            config, subject = prepared(instrument, config, objects, study)
         if mode:
             subject = replace(subject, facts={**subject.facts, "mode": mode})
         bench: Bench[Any, Any] = Bench(
@@ -91,19 +163,14 @@ def run(
             only=names,
             clock=clock,
         )
+        bench.stages = stages
         try:
-            bench.stages = stages
-            for stage in stages:
-                with clock.part(stage.name, subject.device):
-                    _walk(stage, bench)
-            run = bench.close(partial(_state, more))
+            yield bench, plan
         finally:
             bench.release()
-    result: Result = instrument.resolve(instrument.result)(run=run)
-    return result
 
 
-def _prepared(
+def prepared(
     instrument: Instrument,
     config: Config,
     objects: Mapping[str, Any],
@@ -154,17 +221,19 @@ def _relisted(
 def _rejudge(result: Result) -> None:
     instrument, records = result.instrument, Records(run=result.run)
     verdicts = {verdict.name: verdict for verdict in result.verdicts}
-    for stage in selected(instrument.stages, result.settings.get("only", ())):
+    every = (instrument.study(reference) for reference in instrument.studies)
+    studies = [study for study in every if study.name in result.run.tables()]
+    stages = selected(instrument.stages, result.settings.get("only", ()))
+    for stage in (*stages, *(stage for study in studies for stage in study.stages)):
         if stage.judge:
             with suppress(Missing):
                 verdicts |= {verdict.name: verdict for verdict in judged(stage, records)}
     result.run.write_verdicts([verdicts[name] for name in sorted(verdicts)])
-    for study in (instrument.study(reference) for reference in instrument.studies):
-        if study.name in result.run.tables():
-            _state(study, result.run)
+    for study in studies:
+        _state(study, result.run)
 
 
-def _walk(stage: Stage, bench: Bench[Any, Any]) -> None:
+def walk(stage: Stage, bench: Bench[Any, Any]) -> None:
     """Measure and judge one stage, or let it abstain."""
     bench.begin(stage)
     try:

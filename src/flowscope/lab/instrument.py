@@ -144,6 +144,8 @@ class Instrument:
         Arrays beside the tables that the page shows.
     studies
         References to the studies of this instrument.
+    alone
+        Why one process must measure it; empty where several may make its shards.
     """
 
     name: str
@@ -160,6 +162,7 @@ class Instrument:
     compare: str = ""
     arrays: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
+    alone: str = ""
 
     def resolve(self, reference: str) -> Any:
         """Object of a reference."""
@@ -170,9 +173,17 @@ class Instrument:
         """Claims of all stages."""
         return tuple(claim for stage in self.stages for claim in stage.claims)
 
+    @cached_property
+    def claims_with_studies(self) -> tuple[Claim, ...]:
+        """Claims of all stages, then those of the stages of its studies."""
+        studies = [self.study(reference) for reference in self.studies]
+        stages = [stage for study in studies for stage in study.stages]
+        return (*self.claims, *(claim for stage in stages for claim in stage.claims))
+
     def title(self, name: str) -> str:
         """Title of the claim with that short name; empty if there is no such claim."""
-        return next((claim.title for claim in self.claims if claim.name == name), "")
+        claims = self.claims_with_studies
+        return next((claim.title for claim in claims if claim.name == name), "")
 
     @cached_property
     def gates(self) -> Mapping[str, tuple[str, str]]:

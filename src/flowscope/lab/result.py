@@ -14,6 +14,7 @@ import pandas as pd
 
 from flowscope.errors import RecordError
 from flowscope.lab.cards import card, fact_table, finding_list, verdict_table
+from flowscope.lab.engines.sentence import work_sentence
 from flowscope.lab.finding import Finding, findings_of
 from flowscope.lab.instrument import Instrument
 from flowscope.lab.registry import instrument_of
@@ -209,6 +210,15 @@ class Result:
         rejudge(self)
         return self.verdicts
 
+    @property
+    def work(self) -> dict[str, Any]:
+        """Which processes made the shards, with a sentence; empty where one made them all."""
+        found = self.run.read_manifest().work
+        sentence = "" if isinstance(found, Unavailable) else work_sentence(found)
+        if isinstance(found, Unavailable) or not sentence:
+            return {}
+        return {**{name: _plain(found[name]) for name in found}, "sentence": sentence}
+
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: findings, verdicts, how much was read, where the tables are."""
         run, measured = self.run, self.settings.get("measured", {})
@@ -220,6 +230,7 @@ class Result:
             "findings": [finding.plain() for finding in self.findings],
             "verdicts": [_plain_verdict(verdict, self.instrument) for verdict in self.verdicts],
             "stages": self.stages,
+            "work": self.work,
             "tables": {name: str(run.folder / "tables" / f"{name}.csv") for name in run.tables()},
             "run": str(run.folder),
             "report": str(run.folder / "report.html"),

@@ -18,7 +18,8 @@ import pandas as pd
 from flowscope.errors import InvalidInputError
 from flowscope.lab import engine, registry
 from flowscope.lab.claim import Table
-from flowscope.lab.config import Config
+from flowscope.lab.config import Config, read_settings
+from flowscope.lab.engines.choice import LOCAL, EngineChoice
 from flowscope.lab.instrument import Instrument, Stage, resolved_reference
 from flowscope.lab.result import Result, plain_rows
 from flowscope.lab.running.bars import displayed_progress
@@ -55,6 +56,8 @@ class Study:
         Reference to ``(settings of the study) -> subject`` for a study that makes its subject
         itself, e.g. trains its networks: it takes no model, and the stages of its instrument do not
         run. Empty for a study of the instrument's subject.
+    gpu
+        Whether its settings take hours without a GPU: ``reproduce all --skip-gpu`` leaves it out.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Study:
     stages: tuple[Stage, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     prepare: str = ""
+    gpu: bool = False
 
     def resolve(self, reference: str) -> Any:
         """Object of a reference."""
@@ -76,6 +80,12 @@ class Study:
     def file(self) -> Path:
         """YAML file with the settings of the study."""
         return Path(str(files(self.home))) / self.settings
+
+    @property
+    def small(self) -> Mapping[str, Any]:
+        """Settings that take minutes, of ``small.yaml``; nothing where the study has none."""
+        file = self.file.with_name("small.yaml")
+        return read_settings(file) if file.is_file() else {}
 
     @property
     def instrument(self) -> Instrument:
@@ -179,6 +189,7 @@ def reproduce(
     progress: Progress | bool | None = None,
     file: Path | None = None,
     overrides: Sequence[str] = (),
+    choice: EngineChoice = LOCAL,
     **reading: Any,
 ) -> Reproduction:
     """Run one experiment of the sources on a model and compare it with what they say.
@@ -196,6 +207,8 @@ def reproduce(
         YAML file with settings to use instead of those that ship with the study.
     overrides
         ``"a.b=c"`` assignments, as ``--set`` takes them.
+    choice
+        Engine that makes the shards, by default this process alone.
     **reading
         Settings of the study's instrument that replace those of its file.
 
@@ -215,5 +228,7 @@ def reproduce(
     config = plan.resolved({"model": model, **reading}, overrides, file)
     settings: Config = getattr(config, plan.reading)
     with displayed_progress(progress) as advance:
-        result = engine.run(plan.instrument, settings, progress=advance, study=(plan, config))
+        result = engine.run(
+            plan.instrument, settings, progress=advance, study=(plan, config), choice=choice
+        )
     return Reproduction(result=result, study=study)

@@ -1,5 +1,6 @@
 """Act on a loaded model through the tap, and undo it."""
 
+from flowscope.levers.agreement import Consensus, ConsensusChange, consensus
 from flowscope.levers.attention import (
     AttentionChange,
     TransportAttention,
@@ -17,6 +18,8 @@ from flowscope.levers.stopping import StopRecord, calibrated_stop, recorded_stop
 
 __all__ = [
     "AttentionChange",
+    "Consensus",
+    "ConsensusChange",
     "CouplingChange",
     "GeometryAttention",
     "GeometryChange",
@@ -25,6 +28,7 @@ __all__ = [
     "StopRecord",
     "TransportAttention",
     "calibrated_stop",
+    "consensus",
     "couple",
     "geometry_attention",
     "intervene",

@@ -6,9 +6,10 @@ $$
 h \leftarrow r\,h + c_k\,w_k, \qquad c_k \in \{c_{\rm attention},\ c_{\rm feed\text{-}forward}\},
 $$
 
-and a norm that reads the stream may keep its scale, take the median scale of its tokens for all of
-them (*frozen*), or not divide at all (*removed*). A common scale of the embedding and of all writes
-leaves a pre-norm model unchanged but for the norm's ε: it is no step size.
+and a norm that reads the stream may keep its scale, divide by a constant (*frozen*: the median
+scale of its tokens in the model as it is), or not divide at all (*removed*). A common scale of the
+embedding and of all writes leaves a pre-norm model unchanged but for the norm's ε: it is no step
+size.
 """
 
 import math
@@ -25,7 +26,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.levers.selection import indices
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, Block, Chain, Tap
-from flowscope.tap.dispatch import Watcher, thread_watchers
+from flowscope.tap.dispatch import Watcher, own_watchers, thread_watchers
 from flowscope.tap.residual import ADDITIONS, RESHAPES
 from flowscope.tap.trace import arguments_of, outputs_in, tensors_in
 
@@ -80,9 +81,10 @@ def intervene(
     attention, feed_forward
         Scales of the writes of attention and of the feed-forward part; 0 removes them.
     norm
-        ``"keep"``; ``"frozen"``: every token is divided by the median scale of the tokens of its
-        pass; ``"removed"``: no division, the learnt gain and bias stay. Only norms that read the
-        stream inside a chosen block.
+        ``"keep"``; ``"frozen"``: every token is divided by the median scale that the tokens of the
+        same inputs have at this norm in the model as it is, so that each pass is run twice;
+        ``"removed"``: no division, the learnt gain and bias stay. Only norms that read the stream
+        inside a chosen block.
     layers
         Blocks by index; all of them by default.
     watch
@@ -142,6 +144,7 @@ class Intervention:
         self._watched: set[str] = set()
         self._mode: _Additions | None = None
         self._visits: dict[str, int] = {}
+        self._scales: dict[str, list[Tensor]] = {}
 
     def __enter__(self) -> Self:
         if self._change.idle and self._watch is None:
@@ -161,6 +164,8 @@ class Intervention:
         anatomy = self._tap.anatomy
         self._refuse(anatomy)
         self._attach(anatomy)
+        if self._change.norm == "frozen":
+            self._scales = self._plain_scales(args, kwargs)
         self._visits = {}
         self._mode = _Additions(self._change)
         try:
@@ -203,9 +208,9 @@ class Intervention:
             module = self._root.get_submodule(path)
             self._add(module, self._block_watcher(module, visits))
             if self._change.norm != "keep":
-                for part in module.modules():
+                for name, part in module.named_modules():
                     if _is_norm(part):
-                        self._add(part, self._norm_watcher(part))
+                        self._add(part, self._norm_watcher(part, f"{path}.{name}"))
 
     def _add(self, module: nn.Module, watcher: Watcher) -> None:
         self._undo.callback(thread_watchers().add(module, watcher))
@@ -229,23 +234,46 @@ class Intervention:
 
         return around
 
-    def _norm_watcher(self, module: nn.Module) -> Watcher:
+    def _norm_watcher(self, module: nn.Module, path: str) -> Watcher:
         centres: list[bool] = []
 
         def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            output = proceed(*args, **kwargs)
-            mode = self._mode
-            x = args[0] if args else next(iter(kwargs.values()), None)
-            if mode is None or not isinstance(x, Tensor) or not mode.carries(x):
+            output, mode = proceed(*args, **kwargs), self._mode
+            x = _normed(args, kwargs, output)
+            if mode is None or x is None:
                 return output
-            if not isinstance(output, Tensor) or output.shape != x.shape:
+            frozen = self._scales[path].pop(0) if self._scales else None
+            if not mode.carries(x):
                 return output
             with torch._C.DisableTorchFunction():
                 if not centres:
                     centres.append(_centres(proceed, x, output))
-                return _rescaled(module, x, output, centres[0], self._change.norm)
+                return _rescaled(module, output, _scale(x, centres[0]), frozen)
 
         return around
+
+    def _plain_scales(self, args: Any, kwargs: Any) -> dict[str, list[Tensor]]:
+        """Median scale of the tokens at each call of each norm, in the model as it is."""
+        scales: dict[str, list[Tensor]] = {}
+
+        def recorder(into: list[Tensor]) -> Watcher:
+            def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+                output = proceed(*args, **kwargs)
+                x = _normed(args, kwargs, output)
+                if x is not None:
+                    into.append(_scale(x, _centres(proceed, x, output)).median())
+                return output
+
+            return around
+
+        with own_watchers() as watchers, ExitStack() as undo, torch.no_grad():
+            for path in self._watched:
+                for name, part in self._root.get_submodule(path).named_modules():
+                    if _is_norm(part):
+                        into = scales.setdefault(f"{path}.{name}", [])
+                        undo.callback(watchers.add(part, recorder(into)))
+            self._model(*args, **kwargs)
+        return scales
 
 
 @dataclass(eq=False)
@@ -339,14 +367,26 @@ def _centres(proceed: Callable[..., Any], x: Tensor, output: Tensor) -> bool:
     return bool((moved - output).norm() <= 1e-2 * output.norm())
 
 
-def _rescaled(module: nn.Module, x: Tensor, output: Tensor, centres: bool, norm: Norms) -> Tensor:
-    """The norm's output with another divisor, its learnt gain and bias kept."""
+def _normed(args: Any, kwargs: Any, output: object) -> Tensor | None:
+    """What a norm was given; None where its output is not of that form."""
+    x = args[0] if args else next(iter(kwargs.values()), None)
+    if not isinstance(x, Tensor) or not isinstance(output, Tensor):
+        return None
+    return x if output.shape == x.shape else None
+
+
+def _scale(x: Tensor, centres: bool) -> Tensor:
+    """Root mean square of each token, about its mean where the norm removes it."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     if centres:
         wide = wide - wide.mean(-1, keepdim=True)
-    scale = wide.square().mean(-1, keepdim=True).sqrt()
-    divisor = scale.median() if norm == "frozen" else torch.ones_like(scale)
+    return wide.square().mean(-1, keepdim=True).sqrt()
+
+
+def _rescaled(module: nn.Module, output: Tensor, scale: Tensor, frozen: Tensor | None) -> Tensor:
+    """The norm's output with another divisor, its learnt gain and bias kept."""
+    divisor = torch.ones((), device=scale.device) if frozen is None else frozen
     bias = getattr(module, "bias", None)
-    shift = bias if isinstance(bias, Tensor) else torch.zeros((), device=x.device)
+    shift = bias if isinstance(bias, Tensor) else torch.zeros((), device=output.device)
     whole: Tensor = (output - shift) * (scale / divisor) + shift
     return whole.to(output.dtype)

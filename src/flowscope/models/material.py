@@ -79,12 +79,13 @@ def material_of(
     InvalidInputError
         When nobody knows what the model takes, or both were given.
     """
+    if config.skip and (inputs is not None or (texts is None and not _spoken(loaded))):
+        raise InvalidInputError("skip leaves out prompts of a text; there is no text here.")
     if inputs is not None:
         if texts is not None:
             raise InvalidInputError("Give texts or inputs, not both.")
         return _given(inputs)
-    spoken = loaded.kind in ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
-    if texts is None and not spoken:
+    if texts is None and not _spoken(loaded):
         return _noise(loaded, config)
     chosen, where = chosen_texts(config) if texts is None else (texts, "given")
     feeding = feeding_of(config)
@@ -95,6 +96,7 @@ def material_of(
         length=config.tokens,
         source=where,
         feeding=feeding if hides else replace(feeding, masked_share=None),
+        skip=config.skip,
     )
     return Material(
         batches=lambda most: batches_of(
@@ -108,6 +110,11 @@ def material_of(
         text_hash=prompts.text_hash,
         fed=prompts.fed,
     )
+
+
+def _spoken(loaded: Loaded) -> bool:
+    """Whether a model reads texts."""
+    return loaded.kind in ("causal_lm", "masked_lm", "seq2seq", "text_encoder")
 
 
 def _noise(loaded: Loaded, config: ReadingConfig) -> Material:

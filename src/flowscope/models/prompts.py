@@ -60,6 +60,8 @@ class Prompts:
         Which positions of each prompt count and what is to be named there; empty where all count.
     fed
         What the texts became before the model sees them, in words.
+    skipped
+        How many prompts of the texts were left out before the first of these.
     """
 
     items: tuple[NDArray[np.generic], ...]
@@ -70,6 +72,7 @@ class Prompts:
     left_out: Mapping[str, int] = field(default_factory=dict)
     positions: tuple[Positions, ...] = ()
     fed: str = ""
+    skipped: int = 0
 
     def __len__(self) -> int:
         return len(self.items)
@@ -118,6 +121,8 @@ class Batch:
         Positions of a masked model whose token was hidden, where its output is read.
     padding
         Positions that hold nothing; None where those of the mask are all there are.
+    skipped
+        Prompts of the texts before the first one of the run.
     """
 
     inputs: dict[str, Tensor]
@@ -125,6 +130,7 @@ class Batch:
     mask: Tensor
     hidden: Tensor | None = None
     padding: Tensor | None = None
+    skipped: int = 0
 
     @property
     def named(self) -> Tensor:
@@ -151,8 +157,9 @@ def prompts_of(
     length: int,
     source: str = "given",
     feeding: Feeding = PLAIN,
+    skip: int = 0,
 ) -> Prompts:
-    """The first ``count`` prompts of at most ``length`` tokens.
+    """The first ``count`` prompts of at most ``length`` tokens, after ``skip`` others.
 
     Parameters
     ----------
@@ -168,6 +175,9 @@ def prompts_of(
         Where the texts came from, for the manifest.
     feeding
         Special tokens, chat template, hidden tokens; as the tokenizer has them by default.
+    skip
+        How many prompts are left out before the first one; draws that belong to a prompt are those
+        of its number among all prompts, so that runs over parts merge.
 
     Raises
     ------
@@ -177,8 +187,9 @@ def prompts_of(
     if not isinstance(texts, Texts):
         texts = given_texts(texts)
     if isinstance(texts, Tensor):
-        images = tuple(image.numpy() for image in texts[:count].cpu())
-        return _hashed(images, source, [], images=True)
+        images = tuple(image.numpy() for image in texts[skip : skip + count].cpu())
+        _refuse_nothing_left(len(images), len(texts), skip)
+        return replace(_hashed(images, source, [], images=True), skipped=skip)
     if isinstance(loaded.tokenizer, Unavailable):
         raise InvalidInputError(
             f"{loaded.source} has no tokenizer ({loaded.tokenizer.reason}). Give one: "
@@ -186,32 +197,41 @@ def prompts_of(
         )
     windows: dict[bytes, Window] = {}
     left_out: Counter[str] = Counter()
-    for window in _windows(loaded, texts, feeding, count, length):
+    for window in _windows(loaded, texts, feeding, skip + count, length):
         if window.text.sum() < 2:
             left_out[_SHORT] += 1
         elif window.ids.tobytes() in windows:
             left_out[_EQUAL] += 1
         else:
             windows[window.ids.tobytes()] = window
-        if len(windows) == count:
+        if len(windows) == skip + count:
             break
     if not windows:
         raise InvalidInputError(
             "The text has fewer than two tokens, so that nothing can be measured. Give more text."
         )
+    _refuse_nothing_left(len(windows) - skip, len(windows), skip)
+    kept = list(windows.values())[skip:]
     positions = tuple(
-        _positions(loaded, window, feeding, number)
-        for number, window in enumerate(windows.values())
+        _positions(loaded, window, feeding, number) for number, window in enumerate(kept, skip)
     )
     for number, place in enumerate(positions):
         _refuse_unknown(loaded, place.ids, number)  # a mask token may have been added later
     # An encoder is fed the text as it is; what its decoder reads is in the positions.
     whole = loaded.kind == "seq2seq"
-    pairs = zip(windows.values(), positions, strict=True)
+    pairs = zip(kept, positions, strict=True)
     items = tuple(window.ids if whole else place.ids for window, place in pairs)
     made = _hashed(items, source, texts.texts, images=False)
     words = fed_words(loaded, feeding)
-    return replace(made, left_out=dict(left_out), positions=positions, fed=words)
+    return replace(made, left_out=dict(left_out), positions=positions, fed=words, skipped=skip)
+
+
+def _refuse_nothing_left(left: int, all_: int, skip: int) -> None:
+    if left <= 0 < all_:
+        raise InvalidInputError(
+            f"The text has {all_} prompts, and the first {skip} are left out (skip): none is left. "
+            "Skip fewer, or give more text."
+        )
 
 
 def _windows(
@@ -270,7 +290,9 @@ def batches_of(loaded: Loaded, prompts: Prompts, size: int) -> Iterator[Batch]:
         if prompts.images:
             pixels = torch.as_tensor(np.stack(items)).to(device, parameter.dtype)
             mask = torch.ones(len(items), 1, dtype=torch.bool)
-            yield Batch(inputs={"pixel_values": pixels}, prompts=numbers, mask=mask)
+            yield Batch(
+                inputs={"pixel_values": pixels}, prompts=numbers, mask=mask, skipped=prompts.skipped
+            )
             continue
         yield _text_batch(loaded, prompts, numbers, device)
 
@@ -301,6 +323,7 @@ def _text_batch(
         mask=mask,
         hidden=None if torch.equal(named, mask) else named,
         padding=None if torch.equal(present, mask) else ~present,
+        skipped=prompts.skipped,
     )
 
 

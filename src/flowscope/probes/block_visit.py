@@ -35,12 +35,14 @@ __all__ = [
     "Seam",
     "Visit",
     "block_visits",
+    "check_visit",
     "chosen_chain",
     "full_mask",
     "refuse_another_answer",
     "refuse_streams",
     "refuse_training",
     "repeated_keys",
+    "unchecked_visits",
     "visited",
     "without_cache",
     "written_out",
@@ -190,15 +192,32 @@ def block_visits(
     >>> [tuple(visit.write(visit.H0).shape) for visit in visits]
     [(1, 5, 8), (1, 5, 8)]
     """
+    visits = unchecked_visits(model, inputs, chain)
+    for visit in visits:
+        check_visit(visit)
+    return visits
+
+
+def unchecked_visits(
+    model: nn.Module, inputs: Mapping[str, Any], chain: str | None = None
+) -> list[Visit]:
+    """Every block as `block_visits` returns it, before `check_visit` has seen it."""
     refuse_training(model)
     owner = chosen_chain(model_anatomy(model, inputs), chain)
     for block in owner.blocks:
         refuse_streams(owner, block)
-    visits = visited(model, inputs, owner, owner.blocks)
-    with torch.no_grad():
-        for visit in visits:
-            refuse_another_answer(visit, visit.run(visit.H0))
-    return visits
+    return visited(model, inputs, owner, owner.blocks)
+
+
+@torch.no_grad()
+def check_visit(visit: Visit) -> None:
+    """Refuse a block that overflowed, or whose answer, run alone, is another."""
+    if not bool(visit.answer.norm().isfinite()):
+        raise InvalidInputError(
+            f"the state after {visit.path} is not finite: the model overflows there. Load it in a "
+            "wider precision."
+        )
+    refuse_another_answer(visit, visit.run(visit.H0))
 
 
 def without_cache(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any]:

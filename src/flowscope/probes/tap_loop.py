@@ -1,14 +1,15 @@
 """The loop over batches of a tapped model: several probes share each forward pass.
 
 A batch whose shards are all in the run folder is not run; a batch some of whose shards are missing
-is run for the probes that lack theirs.
+is run for the probes that lack theirs. Where several processes make the shards of a run, each
+batch is first made by one of them; the loop then finds the shards, and runs what stays in memory.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.probes.inputs import AttentionInputs
 from flowscope.probes.reducer import Arrays
-from flowscope.records import Shards, Unavailable
+from flowscope.records import Crew, Shards, Task, Unavailable
 from flowscope.tap import Anatomy, AttentionCall, BlockPass, Chain, Tail, Tap
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "PlainBatch",
     "TapProbe",
     "model_anatomy",
+    "names_prompts",
     "stream_length",
     "tap_pass",
 ]
@@ -163,18 +165,77 @@ def tap_pass(
         feed = _Feed(tap, AttentionInputs(model, tap), probes)
         # The tap listens already, so that its anatomy is there when the inputs are hooked.
         with feed.inputs if feed.needs_inputs else nullcontext():
+            loop = _Loop(model, feed, probes, stores, advance)
+            if (crew := _crew(stores)) is not None:
+                batches = list(batches)
+                crew.spread([loop.task(number, batch) for number, batch in enumerate(batches)])
             for number, batch in enumerate(batches):
-                finished = _finished(stores, number)
-                missing = {name: probe for name, probe in probes.items() if name not in finished}
-                made = feed.run(model, batch, missing) if missing else {}
-                for name, piece in made.items():
-                    if name in stores:
-                        store, prefix = stores[name]
-                        store.write(f"{prefix}{number:05d}", piece.arrays, piece.meta)
-                for name in probes:
-                    pieces[name].append(finished[name] if name in finished else made[name])
-                advance(len(batch.prompts))
+                for name, piece in loop.pieces(number, batch, probes).items():
+                    pieces[name].append(piece)
+                loop.count(number, batch)
     return pieces
+
+
+def _crew(stores: Mapping[str, tuple[Shards, str]]) -> Crew | None:
+    return next((store.crew for store, _ in stores.values()), None)
+
+
+class _Loop:
+    """What is done with one batch: its pieces from shards, or from a run of the model."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        feed: "_Feed",
+        probes: Mapping[str, TapProbe],
+        stores: Mapping[str, tuple[Shards, str]],
+        advance: Callable[[int], None],
+    ) -> None:
+        self._model, self._feed, self._probes = model, feed, probes
+        self._stores, self._advance = stores, advance
+        self._counted: set[int] = set()
+
+    def pieces(
+        self, number: int, batch: InputBatch, probes: Mapping[str, TapProbe]
+    ) -> dict[str, Piece]:
+        """Pieces of these probes, in their order; what was made is written."""
+        finished = _finished(self._stores, number)
+        missing = {name: probe for name, probe in probes.items() if name not in finished}
+        made: dict[str, Piece] = {}
+        kept = {name: probe for name, probe in missing.items() if name not in self._stores}
+        written = {name: probe for name, probe in missing.items() if name in self._stores}
+        # A shard holds the numbers of its prompts among all prompts of the text.
+        skipped = getattr(batch, "skipped", 0)
+        numbered = _renumbered(batch, skipped)
+        if missing:
+            made = self._feed.run(self._model, batch, missing, dict.fromkeys(written, numbered))
+        for name in written:
+            store, prefix = self._stores[name]
+            store.write(f"{prefix}{number:05d}", made[name].arrays, made[name].meta)
+        pieces = {**finished, **{name: made[name] for name in written}}
+        local = {name: _locally(piece, skipped) for name, piece in pieces.items()}
+        return {name: made[name] if name in kept else local[name] for name in probes}
+
+    def task(self, number: int, batch: InputBatch) -> Task:
+        """The making of the shards of one batch, which any process may do."""
+        written = {name: self._probes[name] for name in self._stores}
+
+        def make() -> None:
+            self.pieces(number, batch, written)
+            self.count(number, batch)
+
+        store, prefix = next(iter(self._stores.values()))
+        return Task(
+            name=store.task_name(f"{prefix}{number:05d}"),
+            done=lambda: len(_finished(self._stores, number)) == len(self._stores),
+            make=make,
+        )
+
+    def count(self, number: int, batch: InputBatch) -> None:
+        """Advance once for each batch."""
+        if number not in self._counted:
+            self._counted.add(number)
+            self._advance(len(batch.prompts))
 
 
 def model_anatomy(model: nn.Module, inputs: Mapping[str, Any]) -> Anatomy:
@@ -216,6 +277,29 @@ def _stores(
     return stores
 
 
+def _renumbered(batch: InputBatch, skipped: int) -> InputBatch:
+    if not skipped:
+        return batch
+    changed = {"prompts": batch.prompts + skipped}
+    return cast(InputBatch, replace(cast(Any, batch), **changed))
+
+
+def _locally(piece: Piece, skipped: int) -> Piece:
+    """A piece whose prompts are numbered from the first one of the run."""
+    if not skipped:
+        return piece
+    arrays = {
+        name: values - skipped if names_prompts(name) else values
+        for name, values in piece.arrays.items()
+    }
+    return replace(piece, arrays=arrays)
+
+
+def names_prompts(name: str) -> bool:
+    """Whether an array of a piece holds numbers of prompts, by its name."""
+    return name == "prompt" or name.endswith("_prompt")
+
+
 def _finished(stores: Mapping[str, tuple[Shards, str]], number: int) -> dict[str, Piece]:
     shards = {name: store.find(f"{prefix}{number:05d}") for name, (store, prefix) in stores.items()}
     return {
@@ -234,6 +318,7 @@ class _Feed:
         self._opened: set[str] = set()
         self._active: dict[str, TapProbe] = {}
         self._batch: InputBatch | None = None
+        self._own: Mapping[str, InputBatch] = {}
         for name, probe in probes.items():
             if {"attention", "inputs"} & set(probe.hears):
                 tap.on_attention(partial(self._attention, name))
@@ -242,10 +327,17 @@ class _Feed:
                 tap.on_block(partial(self._block, name), writes="blocks" in probe.hears)
 
     def run(
-        self, model: nn.Module, batch: InputBatch, probes: dict[str, TapProbe]
+        self,
+        model: nn.Module,
+        batch: InputBatch,
+        probes: dict[str, TapProbe],
+        own: Mapping[str, InputBatch],
     ) -> dict[str, Piece]:
-        """Run one batch for these probes; every other probe hears nothing of it."""
-        self._active, self._batch = probes, batch
+        """Run one batch for these probes; every other probe hears nothing of it.
+
+        ``own`` is the batch as some of the probes see it.
+        """
+        self._active, self._batch, self._own = probes, batch, own
         model(**batch.inputs)
         tail = self._tap.anatomy.tail
         if isinstance(tail, Tail):
@@ -283,6 +375,6 @@ class _Feed:
                 probe.open(anatomy.depth, anatomy.tail)
                 self._opened.add(name)
             assert batch is not None
-            probe.begin(batch)
+            probe.begin(self._own.get(name, batch))
         assert isinstance(anatomy.depth, Chain)
         return anatomy.depth

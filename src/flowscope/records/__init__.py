@@ -12,7 +12,7 @@ from flowscope.records.interval import Interval
 from flowscope.records.manifest import Manifest, library_versions
 from flowscope.records.measurement import Measurement
 from flowscope.records.run import Run
-from flowscope.records.sharding import Shards
+from flowscope.records.sharding import Crew, Shards, Task
 from flowscope.records.storage.arrays import array_hash
 from flowscope.records.storage.documents import SCHEMA, fingerprint
 from flowscope.records.storage.shards import Shard, ShardKey
@@ -20,6 +20,7 @@ from flowscope.records.verdict import Decision, Outcome, Strength, Verdict
 
 __all__ = [
     "SCHEMA",
+    "Crew",
     "Decision",
     "Interval",
     "Manifest",
@@ -31,6 +32,7 @@ __all__ = [
     "ShardKey",
     "Shards",
     "Strength",
+    "Task",
     "Unavailable",
     "Verdict",
     "array_hash",

@@ -26,7 +26,7 @@ from flowscope.records.storage.documents import (
     unsealed,
 )
 
-__all__ = ["JUDGING", "UNFINISHED", "Manifest", "library_versions"]
+__all__ = ["ALONE", "JUDGING", "UNFINISHED", "Manifest", "library_versions"]
 
 UNFINISHED = Unavailable("the run has not finished")
 """Wall time and files of a run that is being measured, or was interrupted."""
@@ -34,8 +34,11 @@ UNFINISHED = Unavailable("the run has not finished")
 JUDGING = Unavailable("the run is being judged again")
 """Files of a run whose verdicts are being made again, or whose judging was interrupted."""
 
+ALONE = Unavailable("one process made the shards")
+"""Work of a run without an engine."""
+
 _NOT_GIVEN = Unavailable("not given")
-_LATER = ("marks", "files", "stages")
+_LATER = ("marks", "files", "stages", "work")
 """Parts that earlier versions did not write."""
 
 _LIBRARIES = ("flowscope", "torch", "numpy", "transformers", "diffusers")
@@ -89,6 +92,9 @@ class Manifest(Record):
     stages
         Seconds, device and share of the run's time of each stage, by name, in order; a part that is
         timed apart, e.g. the pass over all prompts, is not in its stage. They decide nothing.
+    work
+        Which processes made the shards where several did: engine, workers, how often each shard was
+        made, the share of the work that one process did alone. It decides nothing.
     schema
         Of the run folder.
 
@@ -119,6 +125,7 @@ class Manifest(Record):
     marks: Mapping[str, Any] | Unavailable = _NOT_GIVEN
     files: Mapping[str, str] | Unavailable = _NOT_GIVEN
     stages: Mapping[str, Any] | Unavailable = _NOT_GIVEN
+    work: Mapping[str, Any] | Unavailable = _NOT_GIVEN
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -230,4 +237,5 @@ _CHECKS = {
     "marks": _config,
     "files": _texts,
     "stages": _stages,
+    "work": _config,
 }

@@ -10,6 +10,7 @@
       arrays/NAME.safetensors   arrays
       shards/NAME--FINGERPRINT.safetensors   finished pieces, for resuming
       report.html, figures/     written by others
+      workers/                  where several processes made the shards: plan, counts, reports
       writer.lock               while a process writes the run: which one
 
 Every file is written atomically, carries the schema version, and is verified against its
@@ -55,7 +56,7 @@ __all__ = ["Run", "has_remains"]
 
 _MANIFEST = "manifest.json"
 _LEDGERS = ("measurements.json", "verdicts.json")
-_LAYOUT = {*_LEDGERS, "tables", "arrays", "shards", "figures", "report.html"}
+_LAYOUT = {*_LEDGERS, "tables", "arrays", "shards", "figures", "report.html", "workers"}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,10 +1,11 @@
 """Shards of one piece of work: what is finished is read, what is missing or damaged is made."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -12,7 +13,44 @@ from flowscope.errors import RecordError
 from flowscope.records.run import Run
 from flowscope.records.storage.shards import Shard, ShardKey, find_shard
 
-__all__ = ["Shards"]
+__all__ = ["Crew", "Shards", "Task"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A piece of work that one process of several makes.
+
+    Attributes
+    ----------
+    name
+        Its name in the run folder.
+    done
+        Whether its shards are there, made by whomever.
+    make
+        Makes and writes them.
+    """
+
+    name: str
+    done: Callable[[], bool]
+    make: Callable[[], object]
+
+
+class Crew(Protocol):
+    """Several processes that make the shards of one run (`flowscope.lab.engines`).
+
+    Attributes
+    ----------
+    last
+        Whether the next tasks are the last ones of the run.
+    """
+
+    last: bool
+
+    def spread(self, tasks: Sequence[Task]) -> None:
+        """Return when every task is done, made here or by another process, or was refused."""
+
+    def one(self, task: Task) -> None:
+        """Make one task, or wait for the process that makes it; an error of its own is raised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +66,8 @@ class Shards:
     lenders
         Folders of shards of other runs: one of the same name and fingerprint is copied from there
         instead of being made.
+    crew
+        Other processes that make shards of this run at the same time; None where there are none.
 
     Examples
     --------
@@ -44,6 +84,7 @@ class Shards:
     run: Run
     fingerprint: str
     lenders: tuple[Path, ...] = ()
+    crew: Crew | None = None
 
     def arrays(
         self,
@@ -63,7 +104,57 @@ class Shards:
             Notes that are written beside the arrays.
         """
         shard = self.find(name)
+        if shard is None and self.crew is not None:
+            self.crew.one(self._task(name, make, meta))
+            shard = self.read(name)
         return dict((self.write(name, make(), meta) if shard is None else shard).arrays)
+
+    def spread(
+        self,
+        makers: Mapping[str, Callable[[], Mapping[str, NDArray[Any]]]],
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Have several processes make shards that do not need each other; alone, do nothing.
+
+        What asks for a shard afterwards finds it. One whose making flowscope refuses is left out:
+        asking for it says why.
+
+        Parameters
+        ----------
+        makers
+            What returns the arrays, by name of the shard.
+        meta
+            Notes that are written beside the arrays.
+        """
+        if self.crew is not None:
+            self.crew.spread([self._task(name, make, meta) for name, make in makers.items()])
+
+    def family(
+        self, makers: Mapping[str, Callable[[], Mapping[str, NDArray[Any]]]]
+    ) -> list[dict[str, NDArray[Any]]]:
+        """Arrays of shards that do not need each other, in the order of their names."""
+        self.spread(makers)
+        return [self.arrays(name, make) for name, make in makers.items()]
+
+    def _task(
+        self,
+        name: str,
+        make: Callable[[], Mapping[str, NDArray[Any]]],
+        meta: Mapping[str, Any] | None,
+    ) -> Task:
+        return Task(
+            name=self.task_name(name),
+            done=partial(self.holds, name),
+            make=lambda: self.write(name, make(), meta),
+        )
+
+    def task_name(self, name: str) -> str:
+        """Name of the making of a shard, which no other shard of the run has."""
+        return f"{name}--{self.fingerprint[:16]}"
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a whole shard of that name."""
+        return self.find(name) is not None
 
     def find(self, name: str) -> Shard | None:
         """Shard of that name, or None where it is absent or damaged."""

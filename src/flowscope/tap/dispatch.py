@@ -38,6 +38,7 @@ __all__ = [
     "foreign_calls",
     "is_routed",
     "is_switched",
+    "own_watchers",
     "routed_calls",
     "switched",
     "thread_watchers",
@@ -101,6 +102,20 @@ _THREAD = _Thread()
 def thread_watchers() -> Watchers:
     """The watchers of the running thread."""
     return _THREAD.watchers
+
+
+@contextmanager
+def own_watchers() -> Iterator[Watchers]:
+    """Set the watchers and routes of this thread aside for a while; yields empty ones instead.
+
+    A pass that is run for its own sake, inside one that others listen to, is not heard by them.
+    """
+    watchers, _THREAD.watchers = _THREAD.watchers, Watchers()
+    try:
+        with unrouted_calls(), torch._C.DisableTorchFunction():
+            yield _THREAD.watchers
+    finally:
+        _THREAD.watchers = watchers
 
 
 def foreign_calls(module: nn.Module) -> int:

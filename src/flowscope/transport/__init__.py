@@ -36,6 +36,7 @@ from flowscope.transport.iterations import (
 from flowscope.transport.jko import JKOStep, jko_step, jko_step_grid, jko_step_particles
 from flowscope.transport.line import wasserstein_1d
 from flowscope.transport.nystrom import NystromCloud, NystromCoupling, nystrom_coupling
+from flowscope.transport.procrustes import orthogonal_map
 from flowscope.transport.rows import common_support, curvature, row_wasserstein
 from flowscope.transport.unregularised import exact
 
@@ -74,6 +75,7 @@ __all__ = [
     "jko_step_particles",
     "nystrom_coupling",
     "online_attention",
+    "orthogonal_map",
     "prescribed",
     "prescribed_attention",
     "row_wasserstein",

@@ -108,6 +108,7 @@ def shared_pass(bench: AuditBench) -> dict[str, list[Piece]]:
     bench.list_pass("measuring", prompts)
     advance = bench.counter("measuring", prompts).advance
     batches = subject.batches(bench.config.batch)
+    bench.sharing_ends()
     with bench.timed("measuring"):
         pieces = tap_pass(subject.model, batches, probes, shards=shards, advance=advance)
     return bench.once(_PIECES, lambda: pieces)

@@ -92,6 +92,7 @@ def prepare(config: AuditConfig, given: Mapping[str, Any]) -> tuple[AuditConfig,
         length=config.tokens,
         source=where,
         feeding=feeding_of(config),
+        skip=config.skip,
     )
     if not prompts.images:
         refuse_long_prompts(loaded.model, max(len(item) for item in prompts.items))

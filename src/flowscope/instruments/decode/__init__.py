@@ -52,4 +52,5 @@ INSTRUMENT = Instrument(
         ),
     ),
     stages=(reference.STAGE, calibration.STAGE, window.STAGE, trial.STAGE),
+    alone="it measures the time of every pass, which other processes would disturb",
 )

@@ -4,9 +4,15 @@ from functools import partial
 
 from flowscope.instruments.field import INSTRUMENT
 from flowscope.instruments.field.budget.figures import FIGURES as BUDGET
-from flowscope.instruments.field.budget.figures import budget_section
+from flowscope.instruments.field.budget.figures import budget_section, spectra_section
+from flowscope.instruments.field.collapse.figures import FIGURES as COLLAPSE
+from flowscope.instruments.field.collapse.figures import collapse_section
 from flowscope.instruments.field.forecast.figures import FIGURES as FORECAST
 from flowscope.instruments.field.forecast.figures import forecast_section
+from flowscope.instruments.field.interventions.figures import FIGURES as INTERVENTIONS
+from flowscope.instruments.field.interventions.figures import interventions_section
+from flowscope.instruments.field.jacobians.figures import FIGURES as JACOBIANS
+from flowscope.instruments.field.jacobians.figures import jacobians_section
 from flowscope.instruments.field.pde_view.figures import FIGURES as STUDY
 from flowscope.instruments.field.pde_view.figures import study_sections
 from flowscope.lab.display.pages import declared_page
@@ -22,7 +28,11 @@ def _sections(source: Source) -> list[Section]:
         return study_sections(source)
     return [
         ("budget", "What does each block do to the tokens?", budget_section),
-        ("forecast", "What does a change of a block cost?", forecast_section),
+        ("collapse", "Do tokens become alike?", collapse_section),
+        ("spectra", "Is attention a low-pass filter?", spectra_section),
+        ("jacobians", "Which blocks are stiff?", jacobians_section),
+        ("forecast", "What does a change of one block cost?", forecast_section),
+        ("interventions", "What does a change of all blocks cost?", interventions_section),
     ]
 
 
@@ -38,6 +48,6 @@ PAGE = declared_page(
     kind="field",
     sections=_sections,
     opening=_opening,
-    figures={**BUDGET, **FORECAST, **STUDY},
+    figures={**BUDGET, **COLLAPSE, **JACOBIANS, **FORECAST, **INTERVENTIONS, **STUDY},
 )
 """How a run about the field is shown."""

@@ -1,6 +1,6 @@
 """``flowscope latent``: the cloud of tokens at every layer."""
 
-from flowscope.instruments.latent import entropy
+from flowscope.instruments.latent import entropy, particles, rate
 from flowscope.instruments.latent.config import LatentConfig
 from flowscope.lab.instrument import Argument, Instrument
 
@@ -43,6 +43,7 @@ INSTRUMENT = Instrument(
             setting="tokenizer",
         ),
     ),
-    stages=(entropy.STAGE,),
+    stages=(entropy.STAGE, rate.STAGE, particles.STAGE),
+    studies=("stable_alignment.STUDY",),
 )
 """How a run about the cloud of tokens is made and shown."""

@@ -1,5 +1,6 @@
 """Print the result of ``latent``: verdicts and one line per layer."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,13 @@ _SHOWN = {
     "entropy_knn": "entropy", "entropy_gaussian": "Gaussian", "dimension_two_nn": "dimension",
     "same_type_neighbours": "same type", "mean_cosine": "cosine", "effective_rank": "rank",
 }  # fmt: skip
+_RATES = {
+    "rate_difference": "change", "rate_divergence": "mean flow", "lambda_min": "curvature",
+}  # fmt: skip
+_PARTICLES = {
+    "beta": "β", "beta_r2": "R² of β", "value": "v", "value_r2": "R² of v",
+    "cosine_change": "cosine", "cosine_predicted": "predicted",
+}  # fmt: skip
 
 
 def show(document: Mapping[str, Any], console: Console) -> None:
@@ -32,14 +40,30 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     for sample, said in (("all", "all tokens"), ("types", "one occurrence of each token")):
         rows = [row for row in layers if row["sample"] == sample and row["rank"] == rank]
         if rows:
-            _print_layers(f"{said}, entropies in {rank} coordinates", rows, console)
+            _print_rows(f"{said}, entropies in {rank} coordinates", rows, _SHOWN, console)
+    rated = [
+        row for row in layers
+        if row["sample"] == "all" and any(_there(row, name) for name in _RATES)
+    ]  # fmt: skip
+    if rated:
+        _print_rows("change of entropy in each block, all tokens", rated, _RATES, console)
+    clustering = document["clustering"]
+    if clustering:
+        _print_rows("attention as particles on a sphere", clustering, _PARTICLES, console)
     print_report_path(document, console)
 
 
-def _print_layers(title: str, rows: list[Mapping[str, Any]], console: Console) -> None:
-    table = plain_table(("layer", *_SHOWN.values()))
+def _there(row: Mapping[str, Any], name: str) -> bool:
+    value = row.get(name)
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _print_rows(
+    title: str, rows: list[Mapping[str, Any]], shown: Mapping[str, str], console: Console
+) -> None:
+    table = plain_table(("layer", *shown.values()))
     table.title = title
     table.title_justify = "left"
     for row in rows:
-        table.add_row(str(row["layer"]), *(number_or_dash(row.get(name), ".3g") for name in _SHOWN))
+        table.add_row(str(row["layer"]), *(number_or_dash(row.get(name), ".3g") for name in shown))
     console.print(table)

@@ -20,7 +20,7 @@ class Latent(Result):
     @property
     def flow(self) -> pd.DataFrame | Unavailable:
         """Change of entropy in every block and its terms, and the effective potential."""
-        return self.table_or_reason("rates", "rate", missing=_ABSENT)
+        return self.table_or_reason("rates", missing=_ABSENT)
 
     @property
     def clustering(self) -> pd.DataFrame | Unavailable:

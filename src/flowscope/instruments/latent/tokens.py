@@ -73,8 +73,9 @@ def listed_tokens(model: nn.Module, batches: Iterable[Batch]) -> Tokens:
     rows: list[tuple[Ints, Ints, Ints, Ints]] = []
     for batch in batches:
         ids, mask = _token_numbers(batch), batch.mask.cpu()
-        if ids is None and mask.shape[1] == 1:  # an image: all its positions count
-            mask = mask.expand(-1, stream_length(model, batch.inputs))
+        if mask.shape[1] == 1:  # no mask was given: all positions count
+            length = stream_length(model, batch.inputs) if ids is None else ids.shape[1]
+            mask = mask.expand(-1, length)
         for row, prompt in enumerate(batch.prompts):
             places = mask[row].nonzero()[:, 0].numpy()[1:]
             kinds = np.full(len(places), -1) if ids is None else ids[row][places]
@@ -123,8 +124,9 @@ def shuffled_batch(seed: int) -> Callable[[Batch], Batch]:
         name = _name_of_numbers(batch)
         assert name is not None
         ids = batch.inputs[name].clone()
+        mask = batch.mask.cpu().expand(ids.shape)
         for row, prompt in enumerate(batch.prompts):
-            places = batch.mask[row].cpu().nonzero()[1:, 0]
+            places = mask[row].nonzero()[1:, 0]
             rng = np.random.default_rng([seed, int(prompt)])
             order = torch.as_tensor(rng.permutation(len(places)))
             ids[row, places] = batch.inputs[name][row, places[order]]
@@ -137,7 +139,9 @@ def _name_of_numbers(batch: Batch) -> str | None:
     """Argument with the numbers of the tokens of the last chain of blocks."""
     for name in ("decoder_input_ids", "input_ids"):
         ids = batch.inputs.get(name)
-        if isinstance(ids, Tensor) and ids.shape == batch.mask.shape:
+        if not isinstance(ids, Tensor) or ids.ndim != 2:
+            continue
+        if batch.mask.shape in (ids.shape, (len(ids), 1)):
             return name
     return None
 

@@ -12,6 +12,7 @@ HOMES = {
     "Result": "flowscope.lab.result",
     "Tap": "flowscope.tap",
     "compare": "flowscope.lab.display.compare",
+    "consensus": "flowscope.levers",
     "couple": "flowscope.levers",
     "doctor": "flowscope.models.doctor",
     "infiller": "flowscope.models.infilling.loading",

@@ -31,7 +31,7 @@ from flowscope.errors import RecordError, RecordWarning
 from flowscope.lab.running.owner import Owner, owner_of_document, this_process
 from flowscope.records.files import LOCK, make_folder, new_file, write_error
 
-__all__ = ["PULSE", "SILENCE", "FolderLock", "writer_of"]
+__all__ = ["PULSE", "SILENCE", "FolderLock", "HeldError", "writer_of"]
 
 PULSE = 15.0
 """Seconds between two touches of a lock."""
@@ -41,6 +41,10 @@ SILENCE = 600.0
 
 _ATTEMPTS = 100
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV)
+
+
+class HeldError(RecordError):
+    """Another process holds the lock; the message says who."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +235,7 @@ def _since(claim: _Claim) -> str:
     return claim.owner.since.replace("T", " ") if claim.owner else "an unknown time"
 
 
-def _held(folder: Path, claim: _Claim, now: float) -> RecordError:
+def _held(folder: Path, claim: _Claim, now: float) -> HeldError:
     silent = max(now - claim.touched, 0)
     wait = (
         "Wait until it has ended"
@@ -239,7 +243,7 @@ def _held(folder: Path, claim: _Claim, now: float) -> RecordError:
         else f"Wait until it has ended (if it is dead, its lock is taken over "
         f"{SILENCE / 60:g} minutes after its last sign of life)"
     )
-    return RecordError(
+    return HeldError(
         f"{folder} is being written by {claim.name} since {_since(claim)}; its last sign of life "
         f"was {silent:.0f} seconds ago. {wait}, or choose another folder. If you are sure that it "
         f"has ended, delete {folder / LOCK}."

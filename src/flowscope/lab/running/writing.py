@@ -21,7 +21,7 @@ from flowscope.lab.running.identity import refuse_another, run_key
 from flowscope.lab.running.lock import FolderLock
 from flowscope.records import Manifest, Measurement, Run, Unavailable, Verdict, library_versions
 from flowscope.records.files import is_file, remove_file
-from flowscope.records.manifest import UNFINISHED
+from flowscope.records.manifest import ALONE, UNFINISHED
 from flowscope.records.run import has_remains
 from flowscope.records.tables import remove_table
 
@@ -85,6 +85,7 @@ class RunWriter:
         verdicts: list[Verdict],
         last: Callable[[Run], object] = lambda run: None,
         stages: Callable[[], Mapping[str, Any]] = dict,
+        work: Callable[[], Mapping[str, Any]] | None = None,
     ) -> Run:
         """Write measurements and verdicts, remove what a longer run left, close the manifest.
 
@@ -96,6 +97,8 @@ class RunWriter:
             Called before the manifest is closed, to write what is made of the finished run.
         stages
             Returns the time of each stage, for the manifest.
+        work
+            Returns which processes made the shards; None where this one made them.
         """
         self._lock.check()
         self.run.write_measurements(self._measurements)
@@ -114,6 +117,7 @@ class RunWriter:
             wall_time=time.monotonic() - self._started,
             files=self.run.file_hashes(),
             stages=stages(),
+            work=ALONE if work is None else work(),
         )
         self.release()
         return self.run
@@ -197,6 +201,7 @@ def manifest_of(
         marks=_strict(subject.marks),
         files=UNFINISHED,
         stages=UNFINISHED,
+        work=UNFINISHED,
     )
 
 

@@ -58,8 +58,11 @@ class FieldProbe(TapProbe):
     """Balances of every block of a model; one piece per batch.
 
     A piece has ``prompt`` ``[rows]``; ``values`` ``[rows, 1 + blocks, columns]`` in the order of
-    `COLUMNS`, first the state that enters the first block, which no write has reached; and
-    ``massive`` ``[found, 4]``: prompt, block, position, and length in medians.
+    `COLUMNS`, first the state that enters the first block, which no write has reached;
+    ``massive`` ``[found, 4]``: prompt, block, position, and length in medians; ``overflow``
+    ``[found, 2]``: prompt, and the block after which its state is not finite, whose numbers and
+    those of later blocks are NaN; and ``steps`` ``[found, 5]`` of the first prompt: block,
+    position, angular steps of attention and feed-forward part, and whether the token is massive.
 
     Parameters
     ----------
@@ -84,7 +87,10 @@ class FieldProbe(TapProbe):
         self._call: AttentionCall | None = None
         self._values: list[NDArray[np.float64]] = []
         self._massive: list[tuple[int, int, int, float]] = []
+        self._overflow: dict[int, int] = {}
+        self._steps: list[NDArray[np.float64]] = []
         self._paths: dict[int, Unavailable] = {}
+        self._projections: dict[int, nn.Module] = {}
 
     @property
     def without_path(self) -> dict[int, str]:
@@ -99,6 +105,7 @@ class FieldProbe(TapProbe):
         """Start a batch."""
         self._prompts, self._counted = batch.prompts, batch.mask.bool()
         self._call, self._values, self._massive = None, [], []
+        self._overflow, self._steps = {}, []
 
     def attention(self, call: AttentionCall, inputs: AttentionInputs) -> Tensor | None:
         """Keep the first self-attention call of a block until the block has ended."""
@@ -114,16 +121,13 @@ class FieldProbe(TapProbe):
                 "the state of a block must be [batch, tokens, width]; found shape "
                 f"{tuple(before.shape)}."
             )
-        if not bool(after.isfinite().all()):
-            raise InvalidInputError(
-                f"the state after block {event.site.index + 1} is not finite: the model overflows "
-                "there. Load it in a wider precision."
-            )
         counted = _fitting(self._counted, before)
+        finite = self._finite(event.site.index, after, counted)
+        counted = counted & finite[:, None]
         massive = massive_tokens(counted, before, after)
         used = counted & ~massive & ~first_tokens(counted)
         writes = {kind: _sum_of(event.writes, kinds) for kind, kinds in _KINDS.items()}
-        parts = self._parts(event, writes["attention"], ~used)
+        parts = self._parts(event, writes["attention"], ~used) if bool(finite.all()) else None
         if event.site.index == 0:
             self._values.append(_start(before, used))
         rows = []
@@ -140,6 +144,8 @@ class FieldProbe(TapProbe):
                     found |= parts.of(row, chosen, before[row], event.writes)
             rows.append([found[name] for name in COLUMNS])
             self._list_massive(row, event.site.index, massive[row], after[row], used[row])
+            if self._prompts[row] == 0:
+                self._steps.append(_steps(event, before, row, counted[row], massive[row]))
         self._values.append(np.array(rows))
         self._call = None
 
@@ -150,10 +156,21 @@ class FieldProbe(TapProbe):
                 "prompt": np.asarray(self._prompts),
                 "values": np.stack(self._values, 1),
                 "massive": np.array(self._massive, dtype=np.float64).reshape(-1, 4),
+                "overflow": np.array(list(self._overflow.items()), dtype=np.int64).reshape(-1, 2),
+                "steps": np.concatenate([np.zeros((0, 5)), *self._steps]),
             }
         )
-        self._values, self._massive, self._call = [], [], None
+        self._values, self._massive, self._steps, self._call = [], [], [], None
         return piece
+
+    def _finite(
+        self, index: int, after: Float[Tensor, "batch L d"], counted: Bool[Tensor, "batch L"]
+    ) -> Bool[Tensor, "batch"]:
+        """Rows whose tokens have a length; the first block where one has none is kept for each."""
+        finite: Tensor = (after.norm(dim=-1).isfinite() | ~counted).all(1)
+        for row in (~finite).nonzero()[:, 0].tolist():
+            self._overflow.setdefault(int(self._prompts[row]), index)
+        return finite
 
     def _list_massive(
         self, row: int, index: int, massive: Tensor, after: Tensor, used: Tensor
@@ -178,12 +195,14 @@ class FieldProbe(TapProbe):
         with torch._C.DisableTorchFunction():
             output = widened(call.output())
             scope = self._root.get_submodule(event.site.path)
-            path = output_path(scope, output.to(write.dtype), write)
+            usual = self._projections.get(event.site.index)
+            path = output_path(scope, output.to(write.dtype), write, usual)
             if isinstance(path, Unavailable):
                 self._paths[event.site.index] = path
                 return None
+            self._projections[event.site.index] = path.module
             seed = [self._seed, event.site.index, int(self._prompts[0])]
-            return _attention_parts(call, output, path, sinks, self._chunk, seed)
+            return _attention_parts(call, write, path, sinks, self._chunk, seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -220,7 +239,7 @@ class _Parts:
 
 def _attention_parts(
     call: AttentionCall,
-    output: Float[Tensor, "batch H L dv"],
+    write: Float[Tensor, "batch L d"],
     path: OutputPath,
     sinks: Bool[Tensor, "batch L"],
     chunk: int,
@@ -248,13 +267,13 @@ def _attention_parts(
     token_is_sink = is_sink[..., 0, :, None]
     own = torch.where(token_is_sink, 0.0, torch.cat(diagonal, -1)[..., None] * v)
     dtype = path.token_scale.dtype
-    others = output - own - sink
+    bias, own, sink = path.bias(sink.to(dtype)), path(own.to(dtype)), path(sink.to(dtype))
     return _Parts(
-        own=path(own.to(dtype)),
-        others=path(others.to(dtype)),
-        sink=path(sink.to(dtype)),
+        own=own,
+        others=write - bias - own - sink,  # so that the parts sum to the model's write
+        sink=sink,
         leak=torch.cat(leak, -1),
-        permuted=path(torch.cat(permuted, -2).to(dtype)) + path.bias(output.to(dtype)),
+        permuted=path(torch.cat(permuted, -2).to(dtype)) + bias,
     )
 
 
@@ -275,9 +294,10 @@ def _shuffled(
     fixed = hidden | itself | is_sink
     # fixed keys keep their place: they sort by themselves behind the others, in their order
     places = torch.arange(P.shape[-1], device=P.device).expand_as(P)
-    behind = torch.where(fixed, 2.0 + places, 0.0)
-    to = torch.argsort(torch.where(fixed, behind, places / P.shape[-1]), -1)
-    fro = torch.argsort(torch.where(fixed, behind, drawn), -1)
+    ahead = (~fixed).cumsum(-1)
+    rank = torch.where(fixed, ahead[..., -1:] + fixed.cumsum(-1), ahead) - 1
+    to = torch.empty_like(places).scatter_(-1, rank, places)
+    fro = torch.argsort(torch.where(fixed, 2.0 + places, drawn), -1)
     return torch.zeros_like(P).scatter(-1, to, torch.gather(P, -1, fro))
 
 
@@ -314,6 +334,30 @@ def _balance(
             found[f"spread_{name}"] = float(spread.shares[places].sum() / spread.spread)
             found[f"cosine_{name}"] = float(spread.cosine_changes[places].sum())
     return found
+
+
+def _steps(
+    event: BlockPass,
+    before: Float[Tensor, "batch L d"],
+    row: int,
+    counted: Bool[Tensor, "L"],
+    massive: Bool[Tensor, "L"],
+) -> NDArray[np.float64]:
+    """Angular steps of the tokens of a prompt in one block; NaN where a write has no place."""
+    positions = counted.nonzero()[:, 0].cpu().numpy()
+    rows = np.full((len(positions), 5), np.nan)
+    rows[:, 0], rows[:, 1] = event.site.index, positions
+    rows[:, 4] = massive[counted].cpu().numpy()
+    if not event.writes or any(w.kind in ("mixed", "external") for w in event.writes):
+        return rows
+    state = before[row][counted]
+    added = [widened(w.tensor)[row][counted] for w in event.writes]
+    energy = attempted(lambda: energy_balance(state, added))
+    for column, kinds in enumerate(_KINDS.values(), 2):
+        places = [number for number, w in enumerate(event.writes) if w.kind in kinds]
+        if places and energy is not None:
+            rows[:, column] = energy.angular[places[0]].double().cpu().numpy()
+    return rows
 
 
 def _spectra(

@@ -59,9 +59,14 @@ class Forecast:
     turn: Float[Array, "candidates prompts"]
 
     @property
+    def draws(self) -> Float[Array, "candidates prompts draws"]:
+        """Forecast KL of the output from each draw alone, nats per token."""
+        return np.asarray(0.5 * np.square(self.slopes) / self.tokens[:, None])
+
+    @property
     def divergence(self) -> Float[Array, "candidates prompts"]:
-        """Forecast KL of the output, nats per token."""
-        return np.asarray(0.5 * np.square(self.slopes).mean(-1) / self.tokens)
+        """Forecast KL of the output, nats per token: the mean over draws."""
+        return np.asarray(self.draws.mean(-1))
 
 
 def forecast_changes(
@@ -98,7 +103,7 @@ def forecast_changes(
     ------
     InvalidInputError
         For no candidate, a block that is not there, fewer than two draws, a model in training mode,
-        or an output that is not ``[batch, tokens, outcomes]``.
+        or an output that is not ``[batch, tokens, outcomes]`` or not finite.
     """
     _check(model, chain, changes, draws)
     deltas: list[Tensor] = [torch.empty(0)] * len(changes)
@@ -168,7 +173,9 @@ def measured_divergence(
         Index of a block, and what is done to it.
     """
     _check(model, chain, [change], 2)
-    plain = torch.log_softmax(logits(model(**inputs)).float(), -1)
+    whole = logits(model(**inputs)).float()
+    _check_logits(whole)
+    plain = torch.log_softmax(whole, -1)
 
     def swapped(visit: "_Visit") -> Tensor | None:
         if visit.block.index != change[0]:
@@ -176,7 +183,7 @@ def measured_divergence(
         return change[1].state(visit.module, visit.before, visit.after, visit.again)
 
     other = torch.log_softmax(logits(_pass(model, inputs, chain, swapped)).float(), -1)
-    each = (plain.exp() * (plain - other)).sum(-1)
+    each = torch.where(plain > -torch.inf, plain.exp() * (plain - other), 0.0).sum(-1)
     counted = _positions(mask, plain).to(each)
     return np.asarray(((each * counted).sum(1) / counted.sum(1)).double().cpu().numpy())
 
@@ -296,8 +303,15 @@ def _positions(mask: Tensor | None, z: Tensor) -> Tensor:
 
 
 def _check_logits(z: Tensor) -> None:
+    """Refuse an output from which nothing can be drawn; −∞ is an outcome that never occurs."""
     if z.ndim != 3 or z.shape[-1] < 2:
         raise InvalidInputError(
             "a forecast needs logits [batch, tokens, outcomes]; the model returned "
             f"{tuple(z.shape)}."
+        )
+    finite = torch.isfinite(torch.logsumexp(z, -1))
+    if not bool(finite.all()):
+        raise InvalidInputError(
+            f"the output of the model is not finite at {int((~finite).sum())} of {finite.numel()} "
+            "positions: it overflows. Load the model in a wider precision."
         )

@@ -75,6 +75,19 @@ TABLES = {
             _quantity("massive_tokens", "tokens longer than 20 times the median, left out"),
         ),
     ),
+    "token_steps": Table(
+        purpose="how far each write turns each token of the first prompt",
+        keys=("layer", "position"),
+        optional=True,
+        columns=(
+            Column("layer", "block, from 1"),
+            Column("position", "position of the token in the prompt, from 0"),
+            Column("token", "the token; empty where the prompt is no text"),
+            Column("attention", "attention's write across the token over its length"),
+            Column("feed_forward", "feed-forward write across the token over its length"),
+            Column("massive", "whether the token is longer than 20 times the median"),
+        ),
+    ),
     "mixing": Table(
         purpose="the change of the spread by attention on each prompt, mean over blocks",
         keys=("prompt",),

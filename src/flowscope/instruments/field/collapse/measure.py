@@ -43,7 +43,7 @@ def collapse(bench: FieldBench) -> None:
         )
         low, high = bounds_of(interval, len(point))
         table |= {name: point, f"{name}_low": low, f"{name}_high": high}
-        table[f"{name}_twin"] = np.nanmean(twins[..., index], axis=(0, 1))
+        table[f"{name}_twin"] = _mean(twins[..., index])
     bench.put("collapse", pd.DataFrame(table))
     bench.put("collapse_prompts", _thirds(values, twins, prompts))
 
@@ -69,6 +69,14 @@ def _twins(bench: FieldBench) -> Values:
         )[f"twin-{number}"]
         readings.append(np.concatenate([piece.arrays["values"] for piece in pieces])[:, 1:])
     return np.stack(readings)
+
+
+def _mean(values: Values) -> NDArray[np.float64]:
+    """Mean over networks and prompts that have the number; NaN where none has."""
+    there = np.isfinite(values)
+    sums = np.where(there, values, 0.0).sum((0, 1))
+    count = there.sum((0, 1))
+    return np.where(count > 0, sums / count.clip(1), np.nan)
 
 
 def _thirds(values: Values, twins: Values, prompts: NDArray[np.generic]) -> pd.DataFrame:

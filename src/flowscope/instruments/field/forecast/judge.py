@@ -19,7 +19,7 @@ from flowscope.instruments.field.forecast import FORECAST
 from flowscope.lab.view import Records
 from flowscope.records import Unavailable, Verdict
 
-__all__ = ["LEAST_BLOCKS", "THRESHOLDS", "forecast", "judge_forecast"]
+__all__ = ["LEAST_BLOCKS", "THRESHOLDS", "forecast", "judge_forecast", "rank_correlation"]
 
 Array = NDArray[np.float64]
 
@@ -40,12 +40,14 @@ def forecast(records: Records) -> list[Verdict]:
     frame = frame[frame["kind"] == "quantise"]
 
     def by_prompt(name: str) -> Array:
-        there = frame.dropna(subset=[name])
-        return np.asarray(there.pivot(index="prompt", columns="layer", values=name), dtype=float)
+        return np.asarray(frame.pivot(index="prompt", columns="layer", values=name), dtype=float)
 
     predicted, error, measured = (
         by_prompt(name) for name in ("predicted", "relative_error", "measured")
     )
+    there = np.isfinite(predicted).all(1) & np.isfinite(error).all(1)
+    predicted, error = predicted[there], error[there]
+    measured = measured[np.isfinite(measured).all(1)]
     return [judge_forecast(predicted, error, measured, seed=int(records.settings["seed"]))]
 
 
@@ -97,14 +99,23 @@ def judge_forecast(predicted: Array, error: Array, measured: Array, *, seed: int
 
 def _effects(predicted: Array, error: Array, measured: Array) -> tuple[Array, tuple[float, ...]]:
     """Both effects, and rank correlation, that of the peer, and median ratio."""
-    rank, peer = _rank_correlation(predicted, measured), _rank_correlation(error, measured)
+    rank, peer = rank_correlation(predicted, measured), rank_correlation(error, measured)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = float(np.median(measured / predicted))
         factor = np.log(2) - abs(np.log(ratio)) if 0 < ratio < np.inf else np.nan
     return np.array([rank - peer, factor]), (rank, peer, ratio)
 
 
-def _rank_correlation(x: Array, y: Array) -> float:
+def rank_correlation(x: Array, y: Array) -> float:
+    """Spearman's rank correlation; NaN where a number is missing or all are equal.
+
+    Examples
+    --------
+    >>> rank_correlation(np.array([1.0, 2.0, 4.0]), np.array([1.0, 9.0, 8.0]))
+    0.5
+    """
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        return float("nan")
     a, b = (ranks - ranks.mean() for ranks in (rankdata(x), rankdata(y)))
     size = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / size if size else float("nan")

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError
-from flowscope.evidence import mean_over_prompts, resampled_counts
-from flowscope.evidence.intervals import bounds_of
+from flowscope.instruments.field.forecast.summary import Costs, cost_rows, kind_rows
 from flowscope.instruments.field.subject import FieldBench
 from flowscope.lab.claim import Abstention
 from flowscope.probes import model_anatomy
@@ -29,14 +28,16 @@ from flowscope.probes.field.forecast import forecast_changes, measured_divergenc
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
-__all__ = ["forecast"]
+__all__ = ["Candidates", "forecast", "forecast_arrays", "joined_costs", "logits_of", "mask_of"]
 
 Candidates = list[tuple[int, Change]]
+"""Index of a block, and what is done to it."""
+
 _SCALE = 0.9
 
 
 def forecast(bench: FieldBench) -> None:
-    """Write the tables ``forecast`` and ``forecast_prompts``.
+    """Write the tables ``forecast``, ``forecast_kinds`` and ``forecast_prompts``.
 
     Raises
     ------
@@ -60,20 +61,63 @@ def forecast(bench: FieldBench) -> None:
     changes = _candidates(len(chain), config.bits)
     bench.list_pass("forecast", material.size)
     counter = bench.counter("forecast", material.size)
-    frames = []
-    for number, batch in enumerate(batches):
-        make = _forecast if number % 2 == 0 else _measured
+    makers = {
+        f"forecast-{number:05d}": partial(
+            _forecast if number % 2 == 0 else _measured, bench, batch, chain, changes
+        )
+        for number, batch in enumerate(batches)
+    }
+    bench.spread(makers)
+    pieces: list[Mapping[str, NDArray[np.float64]]] = []
+    for batch, (name, make) in zip(batches, makers.items(), strict=True):
         try:
-            arrays = bench.shard(
-                f"forecast-{number:05d}", partial(make, bench, batch, chain, changes)
-            )
+            pieces.append(bench.shard(name, make))
         except InvalidInputError as error:
             raise Abstention(f"this model cannot be forecast: {error}") from error
-        frames.append(_long(changes, batch.prompts, arrays))
         counter.advance(len(batch.prompts))
-    prompts = pd.concat(frames, ignore_index=True)
-    bench.put("forecast_prompts", prompts)
-    bench.put("forecast", _summary(bench, chain, changes, prompts))
+    bench.put(
+        "forecast_prompts",
+        pd.concat(
+            [
+                _long(changes, batch.prompts, arrays)
+                for batch, arrays in zip(batches, pieces, strict=True)
+            ],
+            ignore_index=True,
+        ),
+    )
+    costs = joined_costs(model, chain, changes, pieces)
+    rows = cost_rows(costs, resamples=config.resamples, seed=config.seed)
+    bench.put("forecast", rows)
+    sigma = np.full(len(chain), np.nan)
+    if "jacobians" in bench.records.tables():
+        sigma = bench.records.read_table("jacobians")["sigma_max"].to_numpy(float)
+    bench.put(
+        "forecast_kinds",
+        kind_rows(rows, costs, sigma, resamples=config.resamples, seed=config.seed),
+    )
+
+
+def joined_costs(
+    model: nn.Module,
+    chain: Chain,
+    changes: Candidates,
+    pieces: Sequence[Mapping[str, NDArray[np.float64]]],
+) -> Costs:
+    """Costs of all batches: some were forecast, others measured."""
+
+    def joined(name: str) -> NDArray[np.float64]:
+        return np.concatenate([piece[name] for piece in pieces if name in piece], 1)
+
+    return Costs(
+        kinds=[change.kind for _, change in changes],
+        layers=[index + 1 for index, _ in changes],
+        bits=[change.amount if change.kind == "quantise" else np.nan for _, change in changes],
+        predicted=joined("predicted"),
+        measured=joined("measured"),
+        relative_error=joined("relative_error"),
+        turn=joined("turn"),
+        weight_error=_weight_errors(model, chain, changes),
+    )
 
 
 def _candidates(blocks: int, bits: int) -> Candidates:
@@ -85,25 +129,46 @@ def _candidates(blocks: int, bits: int) -> Candidates:
     return [(index, kind()) for kind in kinds for index in range(blocks)]
 
 
-def _logits(output: Any) -> Tensor:
+def logits_of(output: Any) -> Tensor:
+    """Logits [batch, places, outcomes] of what a model returns; a classifier has one place."""
     logits = getattr(output, "logits", None)
     if not isinstance(logits, Tensor):
         raise InvalidInputError(
             "a forecast needs logits [batch, tokens, outcomes]; the model returns none."
         )
-    return logits
+    return logits[:, None] if logits.ndim == 2 else logits
+
+
+def mask_of(batch: Any) -> Tensor | None:
+    """Which tokens of a batch count; None where its rows are no texts and all do."""
+    rows = next((x.shape[:2] for x in batch.inputs.values() if _is_ids(x)), None)
+    return batch.named if rows is not None and batch.named.shape == rows else None
+
+
+def _is_ids(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.ndim == 2 and not x.is_floating_point()
 
 
 def _forecast(
     bench: FieldBench, batch: Any, chain: Chain, changes: Candidates
 ) -> Mapping[str, NDArray[np.float64]]:
     config = bench.config
+    return forecast_arrays(
+        bench.subject.loaded.model, batch, chain, changes, draws=config.draws, seed=config.seed
+    )
+
+
+def forecast_arrays(
+    model: nn.Module, batch: Any, chain: Chain, changes: Candidates, *, draws: int, seed: int
+) -> Mapping[str, NDArray[np.float64]]:
+    """Forecast cost by candidate, prompt and draw, and what peers see; draws of its own a batch."""
+    first = np.random.SeedSequence([seed, int(batch.prompts[0])]).generate_state(1)[0]
     reading = forecast_changes(
-        bench.subject.loaded.model, batch.inputs, chain, changes, mask=batch.named,
-        draws=config.draws, seed=config.seed, logits=_logits,
+        model, batch.inputs, chain, changes, mask=mask_of(batch), draws=draws, seed=int(first),
+        logits=logits_of,
     )  # fmt: skip
     return {
-        "predicted": reading.divergence,
+        "predicted": reading.draws,
         "relative_error": reading.relative_error,
         "turn": reading.turn,
     }
@@ -114,7 +179,9 @@ def _measured(
 ) -> Mapping[str, NDArray[np.float64]]:
     model = bench.subject.loaded.model
     rows = [
-        measured_divergence(model, batch.inputs, chain, change, mask=batch.named, logits=_logits)
+        measured_divergence(
+            model, batch.inputs, chain, change, mask=mask_of(batch), logits=logits_of
+        )
         for change in changes
     ]
     return {"measured": np.stack(rows)}
@@ -131,54 +198,18 @@ def _long(
         "prompt": np.tile(prompts, len(changes)),
     }
     for name in ("predicted", "relative_error", "turn", "measured"):
-        columns[name] = (
-            arrays[name].ravel() if name in arrays else np.full(len(changes) * size, np.nan)
-        )
+        values = arrays.get(name, np.full((len(changes), size), np.nan))
+        columns[name] = (values.mean(-1) if values.ndim == 3 else values).ravel()
     return pd.DataFrame(columns)
 
 
-def _summary(
-    bench: FieldBench, chain: Chain, changes: Candidates, prompts: pd.DataFrame
-) -> pd.DataFrame:
-    """One row per candidate: means over prompts with intervals."""
-    config = bench.config
-    labels = [(change.kind, index + 1) for index, change in changes]
-    table: dict[str, Any] = {
-        "kind": [kind for kind, _ in labels],
-        "layer": [layer for _, layer in labels],
-        "bits": [change.amount if change.kind == "quantise" else np.nan for _, change in changes],
-    }
-    for name in ("predicted", "measured"):
-        column = _wide(prompts, name, labels)
-        counts = resampled_counts(len(column), resamples=config.resamples, seed=config.seed)
-        point, interval = mean_over_prompts(column, np.ones_like(column), counts)
-        low, high = bounds_of(interval, len(point))
-        ends = ("low", "high") if name == "predicted" else (f"{name}_low", f"{name}_high")
-        table |= {name: point, ends[0]: low, ends[1]: high}
-    for name in ("relative_error", "turn"):
-        table[name] = _wide(prompts, name, labels).mean(0)
-    table["weight_error"] = _weight_errors(bench, chain, changes)
-    frame = pd.DataFrame(table)
-    ratio = (frame["measured"] / frame["predicted"]).groupby(frame["kind"]).transform("median")
-    frame["trust"] = np.where(ratio.between(0.5, 2.0), "size and rank", "rank only")
-    return frame
-
-
-def _wide(
-    prompts: pd.DataFrame, name: str, labels: Sequence[tuple[str, int]]
-) -> NDArray[np.float64]:
-    """Values of a column by prompt and candidate, of the prompts that have them."""
-    there = prompts.dropna(subset=[name])
-    pivot = there.pivot(index="prompt", columns=["kind", "layer"], values=name)
-    return np.asarray(pivot[list(labels)].to_numpy(float))
-
-
-def _weight_errors(bench: FieldBench, chain: Chain, changes: Candidates) -> list[float]:
+def _weight_errors(model: nn.Module, chain: Chain, changes: Candidates) -> list[float]:
     errors = []
     for index, change in changes:
         if not isinstance(change, Quantise):
             errors.append(float("nan"))
             continue
-        module = bench.subject.loaded.model.get_submodule(chain.blocks[index].path)
+        root: nn.Module = getattr(model, "_orig_mod", model)
+        module = root.get_submodule(chain.blocks[index].path)
         errors.append(weight_error(module, rounded_weights(module, change.bits, change.group)))
     return errors

@@ -94,12 +94,20 @@ def _readings(
     refused: set[Change] = set()
     for place, batch in enumerate(_few(bench)):
         plain, targets = cache(partial(_plain, model, batch)), targets_of(prompts, batch)
-        for number, change in enumerate(changes_of(bench.config)):
-            name = f"intervention-{subject}-{number:02d}-{place:05d}"
-            make = partial(prompt_values, model, batch, change, plain, targets, blocks)
+        changes = changes_of(bench.config)
+        makers = {
+            f"intervention-{subject}-{number:02d}-{place:05d}": partial(
+                prompt_values, model, batch, change, plain, targets, blocks
+            )
+            for number, change in enumerate(changes)
+        }
+        bench.spread(makers)
+        for change, (name, make) in zip(changes, makers.items(), strict=True):
             try:
                 parts[change].append(bench.shard(name, make))
             except InvalidInputError as error:
+                if change == NONE:  # then no other change can be tried, either
+                    raise Abstention(str(error).removesuffix(".")) from error
                 refused.add(change)
                 bench.abstain(f"interventions, {subject}: {change.name}", str(error))
             counter.advance(len(batch.prompts))

@@ -21,7 +21,7 @@ from flowscope.models.prompts import Prompts
 from flowscope.models.twin import fresh_twin
 from flowscope.pde import JacobianBounds, jacobian_bounds
 from flowscope.probes import model_anatomy
-from flowscope.probes.block_visit import block_visits, without_cache
+from flowscope.probes.block_visit import check_visit, unchecked_visits, without_cache
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
@@ -55,15 +55,16 @@ def jacobians(bench: FieldBench) -> None:
     table = _table(rows)
     if isinstance(twin, Unavailable):
         bench.abstain("jacobians_twin", twin.reason)
-    others = (
-        np.full_like(rows, np.nan)
-        if isinstance(twin, Unavailable)
-        else _bounds(bench, "twin", twin, inputs, depth, counter)
-    )
+    others = np.full_like(rows, np.nan)
+    if not isinstance(twin, Unavailable):
+        try:
+            others = _bounds(bench, "twin", twin, inputs, depth, counter)
+        except (InvalidInputError, UnsupportedModelError) as error:
+            bench.abstain("jacobians_twin", str(error).removesuffix("."))
     for name in ("sigma_max", "log_norm", "mean_gain"):
         table[f"{name}_twin"] = others[:, _COLUMNS.index(name)]
     for name, kind in (("products", int), ("converged", bool)):
-        table[name] = rows[:, _COLUMNS.index(name)].astype(kind)
+        table[name] = np.nan_to_num(rows[:, _COLUMNS.index(name)]).astype(kind)
     frame = pd.DataFrame(table)[list(TABLES["jacobians"].schema)]
     bench.put("jacobians", frame)
     gains = [column.name for gain in GAINS for column in gain.expanded()]
@@ -99,19 +100,49 @@ def _bounds(
     counter: Counter,
 ) -> NDArray[np.float64]:
     """Numbers of every block, a shard each; the model runs only where a shard is missing."""
-    visits = cache(lambda: block_visits(model, without_cache(model, inputs)))
+    visits = cache(lambda: unchecked_visits(model, without_cache(model, inputs)))
 
     def bounded(layer: int) -> dict[str, NDArray[np.float64]]:
         visit, config = visits()[layer], bench.config
-        found = jacobian_bounds(visit.write, visit.H0, products=config.products, seed=config.seed)
+        try:
+            check_visit(visit)
+            found = jacobian_bounds(
+                visit.write, visit.H0, products=config.products, seed=config.seed
+            )
+        except (InvalidInputError, UnsupportedModelError) as error:
+            raise _NoJacobianError(str(error)) from error
         return {"values": _values(found)}
 
-    rows = []
-    for layer in range(len(depth)):
-        shard = bench.shard(f"jacobian-{name}-{layer:04d}", partial(bounded, layer))
-        rows.append(shard["values"])
+    makers = {
+        f"jacobian-{name}-{layer:04d}": partial(bounded, layer) for layer in range(len(depth))
+    }
+    bench.spread(makers)
+    rows: list[NDArray[np.float64]] = []
+    reasons: dict[int, str] = {}
+    for layer, (shard, make) in enumerate(makers.items()):
+        try:
+            rows.append(bench.shard(shard, make)["values"])
+        except _NoJacobianError as error:
+            reasons[layer + 1] = str(error).removesuffix(".")
+            rows.append(np.full(len(_COLUMNS), np.nan))
         counter.advance()
+    _note_absent(bench, name, reasons, len(depth))
     return np.stack(rows)
+
+
+class _NoJacobianError(InvalidInputError):
+    """One block has no derivative at this state; the others may have."""
+
+
+def _note_absent(bench: FieldBench, name: str, reasons: dict[int, str], blocks: int) -> None:
+    """Name the blocks without a derivative, with the reason of the first."""
+    if not reasons:
+        return
+    first = next(iter(reasons.values()))
+    if len(reasons) == blocks:
+        raise InvalidInputError(f"{first}.")
+    listed = ", ".join(map(str, reasons))
+    bench.abstain(f"jacobians, {name}", f"no Jacobian in {len(reasons)} blocks ({listed}): {first}")
 
 
 def _values(found: JacobianBounds) -> NDArray[np.float64]:

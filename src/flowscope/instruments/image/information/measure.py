@@ -100,13 +100,14 @@ def information_of(stage: ImageStage, finals: NDArray[np.float32]) -> Informatio
             f"it needs images of every class, as many of each: {len(model.classes)} classes, at "
             f"least {_FEWEST} images (information_images)"
         )
-    parts = [
-        stage.shards.arrays(
-            f"information-{number}",
-            partial(_informed, stage, number, start, finals[start : start + config.batch]),
-        )
-        for number, start in enumerate(range(0, len(finals), config.batch))
-    ]
+    parts = stage.shards.family(
+        {
+            f"information-{number}": partial(
+                _informed, stage, number, start, finals[start : start + config.batch]
+            )
+            for number, start in enumerate(range(0, len(finals), config.batch))
+        }
+    )
     times = np.asarray(track_times(model, config.steps)[:-1])
     errors, gaps = (np.concatenate([part[name] for part in parts]) for name in ("errors", "gaps"))
     return Information(times=times, errors=errors, gaps=gaps)

@@ -128,10 +128,12 @@ def path_runs(stage: ImageStage, axes: Axes) -> PathRuns:
     """Run what is not there, and read the rest from its shards."""
     config = stage.config
     chunks = stage.chunks(config.images)
-    parts = [
-        stage.shards.arrays(f"paths-{number}", partial(_chunk, stage, axes, number, rows))
-        for number, rows in enumerate(chunks)
-    ]
+    parts = stage.shards.family(
+        {
+            f"paths-{number}": partial(_chunk, stage, axes, number, rows)
+            for number, rows in enumerate(chunks)
+        }
+    )
     along = {
         "counts": 1,
         "fine": 1,

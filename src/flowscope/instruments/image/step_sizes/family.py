@@ -87,10 +87,12 @@ def family_runs(stage: ImageStage) -> FamilyRuns:
     config = stage.config
     tracks = family_tracks(config)
     chunks = stage.chunks(config.family_images)
-    parts = [
-        stage.shards.arrays(f"family-{number}", partial(_chunk, stage, tracks, number, rows))
-        for number, rows in enumerate(chunks)
-    ]
+    parts = stage.shards.family(
+        {
+            f"family-{number}": partial(_chunk, stage, tracks, number, rows)
+            for number, rows in enumerate(chunks)
+        }
+    )
     joined = {
         name: np.concatenate([part[name] for part in parts], axis)
         for name, axis in (("observables", 1), ("counts", 1), ("read", 1), ("labels", 0),

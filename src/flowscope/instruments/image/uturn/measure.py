@@ -107,13 +107,14 @@ def turns_of(stage: ImageStage, finals: NDArray[np.float32]) -> Turns | Unavaila
         return Unavailable("the measurement is switched off (uturn_images is 0)")
     times, steps = turn_times(stage)
     size = stage.config.batch
-    parts = [
-        stage.shards.arrays(
-            f"turn-{number}",
-            partial(_turned, stage, number, finals[start : start + size], times, steps),
-        )
-        for number, start in enumerate(range(0, len(finals), size))
-    ]
+    parts = stage.shards.family(
+        {
+            f"turn-{number}": partial(
+                _turned, stage, number, finals[start : start + size], times, steps
+            )
+            for number, start in enumerate(range(0, len(finals), size))
+        }
+    )
     return Turns(
         times=times,
         steps=steps,

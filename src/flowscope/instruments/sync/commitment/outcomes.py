@@ -21,7 +21,7 @@ from flowscope.instruments.sync.pair_sampling import PairNoise, PairSampler, pai
 from flowscope.models.diffusion.denoiser import Denoiser
 from flowscope.models.images.encoders import Encoder, cosines
 from flowscope.probes import Arrays
-from flowscope.records import Shards, Unavailable
+from flowscope.records import Shards, Task, Unavailable
 from flowscope.replica import coarse_fine
 from flowscope.replica.scales import CoarseFine, independent_baseline
 
@@ -89,6 +89,11 @@ class Outcomes:
     def curves(self) -> list[Curve]:
         """Every curve: for each class, each coupling, and the control."""
         asked = [(g, False) for g in self._config.couplings] + [(0.0, True)]
+        if (crew := self._shards.crew) is not None:
+            curves = [(label, g, c) for label in self._config.labels for g, c in asked]
+            # Every curve begins with replicas that were never tied: they are made first, once.
+            crew.spread([t for n in self._config.labels for t in self._tasks(n, 0.0, False, [0])])
+            crew.spread([t for curve in curves for t in self._tasks(*curve, self.steps)])
         return [self._curve(label, g, c) for label in self._config.labels for g, c in asked]
 
     def finals(self, label: int) -> NDArray[np.float32]:
@@ -173,17 +178,44 @@ class Outcomes:
         return f"outcome-{label}-{kind}-{step}-{number}"
 
     def _prepare(self, label: int, g: float, control: bool) -> None:
-        """Finish every shard of a curve that is not there; a device takes many branches at once."""
-        for number, rows in enumerate(self._chunks()):
-            missing = [
-                step
-                for step in self.steps
-                if self._shards.find(self._outcome_name(label, g, control, step, number)) is None
-            ]
-            size = 2 * (rows.stop - rows.start)
-            most = max(1, _IMAGES // size) if self._denoiser.device.type != "cpu" else 1
-            for start in range(0, len(missing), most):
-                self._finish(label, g, control, missing[start : start + most], number, rows)
+        """Finish every shard of a curve that is not there."""
+        for task in self._tasks(label, g, control, self.steps):
+            task.make()
+
+    def _tasks(self, label: int, g: float, control: bool, steps: list[int]) -> list[Task]:
+        """The shards of each chunk of pairs; they share one coupled walk."""
+        return [
+            Task(
+                name=self._shards.task_name(
+                    self._outcome_name(label, g, control, steps[-1], number)
+                ),
+                done=partial(self._whole, label, g, control, number, steps),
+                make=partial(self._fill, label, g, control, number, rows, steps),
+            )
+            for number, rows in enumerate(self._chunks())
+        ]
+
+    def _whole(self, label: int, g: float, control: bool, number: int, steps: list[int]) -> bool:
+        return not self._missing(label, g, control, number, steps)
+
+    def _missing(
+        self, label: int, g: float, control: bool, number: int, steps: list[int]
+    ) -> list[int]:
+        return [
+            step
+            for step in steps
+            if self._shards.find(self._outcome_name(label, g, control, step, number)) is None
+        ]
+
+    def _fill(
+        self, label: int, g: float, control: bool, number: int, rows: slice, steps: list[int]
+    ) -> None:
+        """Finish some shards that are not there; a device takes many branches at once."""
+        missing = self._missing(label, g, control, number, steps)
+        size = 2 * (rows.stop - rows.start)
+        most = max(1, _IMAGES // size) if self._denoiser.device.type != "cpu" else 1
+        for start in range(0, len(missing), most):
+            self._finish(label, g, control, missing[start : start + most], number, rows)
 
     def _finish(
         self, label: int, g: float, control: bool, steps: list[int], number: int, rows: slice
