@@ -58,7 +58,7 @@ def main() -> None:
                 for part in windows.split(4)
             ],
             out=f"{folder}/run", progress=False, prompts=WINDOWS, tokens=TOKENS, controls=False,
-            ranks=(8,), surrogates=1, output_tokens=8, only=options.only or None,
+            ranks=(8,), surrogates=1, output_tokens=8, only=options.only or (),
         )  # fmt: skip
         times = {
             "processor_seconds": round(time.process_time() - start, 1),
