@@ -82,6 +82,7 @@ def test_the_glossary_is_short_and_linked_from_the_readme():
     [
         "docs/tutorials/what-is-this-head-doing.md",
         "docs/tutorials/when-does-this-model-decide.md",
+        "docs/tutorials/do-two-models-agree.md",
         "docs/tutorials/how-many-passes-can-i-drop.md",
         "docs/how-to/turn-the-dials.md",
         "docs/how-to/couple-a-model.md",

@@ -38,7 +38,12 @@ from flowscope.levers.agreement.members import (
     refuse_inputs,
     refuse_states,
 )
-from flowscope.levers.agreement.middles import Middle, paired_middle, transport_middle
+from flowscope.levers.agreement.middles import (
+    Meeting,
+    Middle,
+    paired_middle,
+    transport_middle,
+)
 from flowscope.levers.selection import indices
 from flowscope.transport import orthogonal_map
 
@@ -270,19 +275,19 @@ class Consensus:
         turned = wide if turns is None else [x @ r for x, r in zip(wide, turns, strict=True)]
         there = self._counted(first)
         found = self._middle(turned, there)
-        moves = [self._strength * shift for shift in found.shifts]
-        self._sums.setdefault(layer, _Sums()).add(turned, there, found.matched, found.unsolved)
+        shifts = found.shifts
+        self._sums.setdefault(layer, _Sums()).add(turned, there, found)
         if turns is not None:
-            moves = [move @ r.mT for move, r in zip(moves, turns, strict=True)]
+            shifts = [shift @ r.mT for shift, r in zip(shifts, turns, strict=True)]
         return [
-            (x + move).to(state.device, state.dtype)
-            for x, move, state in zip(wide, moves, states, strict=True)
+            torch.add(x, shift, alpha=self._strength).to(state.device, state.dtype)
+            for x, shift, state in zip(wide, shifts, states, strict=True)
         ]
 
-    def _counted(self, state: Tensor) -> Tensor:
-        """Which tokens are no padding, ``[batch, tokens]``."""
+    def _counted(self, state: Tensor) -> Tensor | None:
+        """Which tokens are no padding, ``[batch, tokens]``; None for all."""
         if self._mask is None:
-            return torch.ones(state.shape[:-1], dtype=torch.bool, device=state.device)
+            return None
         if self._mask.shape != state.shape[:-1]:
             raise InvalidInputError(
                 f"attention_mask must be [batch, tokens] = {list(state.shape[:-1])}, so that "
@@ -292,7 +297,7 @@ class Consensus:
 
     def _learn(self, layer: int, states: list[Tensor]) -> None:
         there = self._counted(states[0])
-        rows = [state.to(states[0].device).double()[there] for state in states]
+        rows = [_rows(state.to(states[0].device), there).double() for state in states]
         new = [x.mT @ rows[0] for x in rows]
         old = self._products.get(layer)
         pairs = new if old is None else [a + b for a, b in zip(old, new, strict=True)]
@@ -331,17 +336,19 @@ class _Sums:
         self._apart = self._size = 0.0
         self._matched: float | None = None
 
-    def add(
-        self, states: Sequence[Tensor], there: Tensor, matched: float | None, unsolved: int
-    ) -> None:
+    def add(self, states: Sequence[Tensor], there: Tensor | None, found: Meeting) -> None:
         """One more pass: distances are those of paired tokens, whatever the coupling."""
-        stacked = torch.stack([state.detach()[there] for state in states])
-        self._apart += float((stacked - stacked.mean(0)).square().sum())
-        self._size += float(stacked.square().sum())
-        self._passes, self._tokens = self._passes + 1, self._tokens + stacked.shape[1]
-        self._unsolved += unsolved
-        if matched is not None:
-            self._matched = (self._matched or 0.0) + matched * stacked.shape[1]
+        shifts = found.shifts
+        if found.matched is not None:
+            shifts = paired_middle(states, there).shifts
+        rows = [_rows(state.detach(), there) for state in states]
+        tokens = rows[0].shape[0]
+        self._apart += sum(float(shift.detach().norm()) ** 2 for shift in shifts)
+        self._size += sum(float(row.norm()) ** 2 for row in rows)
+        self._passes, self._tokens = self._passes + 1, self._tokens + tokens
+        self._unsolved += found.unsolved
+        if found.matched is not None:
+            self._matched = (self._matched or 0.0) + found.matched * tokens
 
     def change(self, layer: int) -> ConsensusChange:
         """What the sums say."""
@@ -353,3 +360,8 @@ class _Sums:
             matched=None if self._matched is None else self._matched / max(self._tokens, 1),
             unsolved=self._unsolved,
         )
+
+
+def _rows(state: Tensor, there: Tensor | None) -> Tensor:
+    """States of tokens that are no padding, ``[tokens, features]``."""
+    return state.reshape(-1, state.shape[-1]) if there is None else state[there]

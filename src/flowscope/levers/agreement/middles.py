@@ -39,25 +39,34 @@ class Meeting:
 
 
 States = Sequence[Float[Tensor, "*batch d"]]
-Middle = Callable[[States, Bool[Tensor, "*batch"]], Meeting]
+Present = Bool[Tensor, "*batch"] | None
+"""Which tokens are no padding; None for all."""
+
+Middle = Callable[[States, Present], Meeting]
 
 
-def paired_middle(states: States, there: Bool[Tensor, "*batch"]) -> Meeting:
+def paired_middle(states: States, there: Present) -> Meeting:
     """The mean of the states of the same token over the models."""
     first = states[0]
-    differences = sum((state - first for state in states[1:]), torch.zeros_like(first))
-    middle = first + differences / len(states)
-    return Meeting(shifts=[torch.where(there[..., None], middle - state, 0.0) for state in states])
+    differences = [state - first for state in states[1:]]
+    total = differences[0] if len(differences) == 1 else torch.stack(differences).sum(0)
+    middle = torch.add(first, total, alpha=1 / len(states))
+    shifts = [middle - state for state in states]
+    if there is not None:
+        shifts = [torch.where(there[..., None], shift, 0.0) for shift in shifts]
+    return Meeting(shifts=shifts)
 
 
 @torch.no_grad()
-def transport_middle(states: States, there: Bool[Tensor, "*batch"]) -> Meeting:
+def transport_middle(states: States, there: Present) -> Meeting:
     """The entropic barycenter of the clouds of each row; no gradient flows through it."""
     if states[0].ndim != 3:
         raise InvalidInputError(
             f"Transport needs states [batch, tokens, features]; found shape "
             f"{list(states[0].shape)}."
         )
+    if there is None:
+        there = torch.ones(states[0].shape[:-1], dtype=torch.bool, device=states[0].device)
     shifts = [torch.zeros_like(state) for state in states]
     matched, tokens, unsolved = 0, 0, 0
     for row, present in enumerate(there):

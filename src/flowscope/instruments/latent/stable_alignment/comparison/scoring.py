@@ -62,7 +62,7 @@ def _sums(logits: Sequence[Tensor], batch: Batch) -> Float[Tensor, "sums texts"]
     mean = torch.stack([each[:, :-1].float() for each in logits]).mean(0).log_softmax(-1)
     own = torch.stack([_entropy(law) for law in laws]).mean(0)
     values = [-law.gather(-1, targets)[..., 0] for law in (*laws, mixed, mean)]
-    values += [_entropy(mixed) - own, torch.ones_like(own)]
+    values += [(_entropy(mixed) - own).clamp_min(0), torch.ones_like(own)]  # rounding
     return torch.stack([(value.double() * counted).sum(-1) for value in values]).cpu()
 
 
