@@ -43,6 +43,7 @@ attack: $(READY)
 	$(BIN)/python -m benchmarks.attack.folders
 	$(BIN)/python -m benchmarks.attack.fuzz
 	$(BIN)/python -m benchmarks.attack.inputs
+	$(BIN)/python -m benchmarks.attack.engines
 
 mutants: $(READY)
 	$(BIN)/python -m benchmarks.attack.mutants
@@ -56,6 +57,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.quadratic_variation
 	$(BIN)/python -m benchmarks.audit_memory
 	$(BIN)/python -m benchmarks.audit_time
+	$(BIN)/python -m benchmarks.engines
 	$(BIN)/python -m benchmarks.rotation
 	$(BIN)/python -m benchmarks.scores
 	$(BIN)/python -m benchmarks.weak_error

@@ -1,8 +1,11 @@
 """Kill drivers and workers at random moments and compare the tables with those of one process.
 
-    python -m benchmarks.attack.engines [--kills 12] [--engines processes,ray]
+    python -m benchmarks.attack.engines [--kills 12] [--engines processes,ray] [--trials 100]
 
-A small audit is measured by one process. Then, per engine and kill, the same audit begins in a new
+First the protocol alone, on an instrument whose shards take milliseconds: a driver and two workers
+of one run, one to three of which are killed within 80 ms; then the run is finished.
+
+Then the engines. A small audit is measured by one process; per engine and kill, it begins in a new
 folder with two workers; after a random time its driver or its worker gets SIGKILL, in turn. A
 command whose driver was killed is called again. Counted are tables that differ from those of one
 process, shards that were made twice, and commands that did not end well. Linux only: who works is
@@ -18,8 +21,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from tests.lab.engines import crowd
+from tests.lab.engines.crowd import CROWD
+
+from flowscope.lab import engine, registry
+from flowscope.lab.engines.choice import Share
+from flowscope.lab.engines.working import work
 from flowscope.records import Run, Unavailable
 
 OUT = Path(__file__).parent.parent / "results" / "attack_engines.json"
@@ -31,8 +42,8 @@ AUDIT = [
 WORKS = ("flowscope.lab.engines.working", "ray::_Worker")
 
 
-def command(out: Path, engine: str) -> list[str]:
-    more = [] if engine == "local" else ["--engine", engine, "--workers", "2"]
+def command(out: Path, name: str) -> list[str]:
+    more = [] if name == "local" else ["--engine", name, "--workers", "2"]
     return [sys.executable, "-m", "flowscope", *AUDIT, *more, "--json", "--out", str(out)]
 
 
@@ -40,10 +51,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
 
-def finished(out: Path, engine: str) -> Path | None:
+def finished(out: Path, name: str) -> Path | None:
     """Run folder of the command; None where it did not end well."""
     done = subprocess.run(
-        command(out, engine), env=environment(), capture_output=True, text=True, check=False
+        command(out, name), env=environment(), capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 3):
         print(done.stdout, done.stderr[-600:])
@@ -84,10 +95,10 @@ def worker_of(pid: int) -> int | None:
     return None
 
 
-def killed(out: Path, engine: str, victim: str, longest: float, draw: random.Random) -> str:
+def killed(out: Path, name: str, victim: str, longest: float, draw: random.Random) -> str:
     """Begin a run and kill one of its processes; which one, in words."""
     process = subprocess.Popen(
-        command(out, engine), env=environment(), stdout=subprocess.DEVNULL,
+        command(out, name), env=environment(), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
     # Most moments lie where shards are made: after the plan is there.
@@ -106,14 +117,16 @@ def killed(out: Path, engine: str, victim: str, longest: float, draw: random.Ran
     return victim
 
 
-def trials(engine: str, kills: int, expected: dict[str, bytes], draw: random.Random) -> dict:
+def trials(
+    name: str, kills: int, expected: dict[str, bytes], draw: random.Random
+) -> dict[str, Any]:
     counts = {"kills": 0, "killed": {}, "differences": 0, "made_twice": 0, "not_finished": 0}
     with tempfile.TemporaryDirectory() as home:
         for number in range(kills):
-            out = Path(home) / f"{engine}-{number}"
+            out = Path(home) / f"{name}-{number}"
             victim = ("driver", "worker")[number % 2]
-            what = killed(out, engine, victim, 12.0, draw)
-            run = finished(out, engine)
+            what = killed(out, name, victim, 12.0, draw)
+            run = finished(out, name)
             counts["kills"] += 1
             counts["killed"][what] = counts["killed"].get(what, 0) + 1
             if run is None:
@@ -122,25 +135,77 @@ def trials(engine: str, kills: int, expected: dict[str, bytes], draw: random.Ran
             counts["differences"] += tables(run) != expected
             work = Run.open(run).read_manifest().work
             counts["made_twice"] += 0 if isinstance(work, Unavailable) else len(work["made_twice"])
-            print(engine, number, what, counts, flush=True)
+            print(name, number, what, counts, flush=True)
+    return counts
+
+
+def child(job: Callable[[], object]) -> int:
+    """Process that does a job and ends."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        job()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def protocol(count: int, draw: random.Random) -> dict[str, int]:
+    """Kill a driver and two workers of a run of milliseconds; count what is wrong afterwards."""
+    registry.instrument = lambda name: CROWD
+    config = CROWD.config.resolved({"pieces": 12})
+    made, crowd.drawn = crowd.drawn, lambda *given: time.sleep(0.004) or made(*given)
+    counts = {"trials": 0, "kills": 0, "differences": 0, "made_twice": 0, "other_ends": 0}
+    with tempfile.TemporaryDirectory() as home:
+        expected = tables(engine.run(CROWD, config, folder=Path(home) / "whole").run.folder)
+        for number in range(count):
+            run = engine.planned(CROWD, config, folder=Path(home) / f"run-{number}")
+            jobs = [
+                lambda run=run: engine.run(CROWD, config, folder=run),
+                lambda run=run: work(run, Share(1, 2)),
+                lambda run=run: work(run, Share(2, 2)),
+            ]
+            victims = draw.sample(range(3), draw.choice([1, 2, 3]))
+            pids = [child(job) for job in jobs]
+            for victim in victims:
+                time.sleep(draw.uniform(0, 0.08))
+                os.kill(pids[victim], signal.SIGKILL)
+            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+            finished = engine.run(CROWD, config, folder=run).run
+            counts["trials"] += 1
+            counts["kills"] += len(victims)
+            counts["differences"] += tables(run) != expected
+            counts["made_twice"] += len(finished.read_manifest().work["made_twice"])
+            counts["other_ends"] += sum(
+                code != 0 for place, code in enumerate(codes) if place not in victims
+            )
     return counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--engines", default="processes,ray")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     draw = random.Random(given.seed)
+    results = json.loads(OUT.read_text()) if OUT.is_file() else {}
+    if given.trials:
+        results["protocol"] = protocol(given.trials, draw)
+        print("protocol", results["protocol"], flush=True)
+        OUT.write_text(json.dumps(results, indent=1) + "\n")
+    if not given.engines:
+        return
     with tempfile.TemporaryDirectory() as home:
         alone = finished(Path(home), "local")
         assert alone is not None
         expected = tables(alone)
-        results = json.loads(OUT.read_text()) if OUT.is_file() else {}
-        for engine in given.engines.split(","):
-            results[engine] = trials(engine, given.kills, expected, draw)
-            results[engine]["tables"] = len(expected)
+        for name in given.engines.split(","):
+            results[name] = trials(name, given.kills, expected, draw)
+            results[name]["tables"] = len(expected)
             OUT.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -20,7 +20,12 @@ from flowscope.lab.bench import Bench, Subject
 from flowscope.lab.claim import Abstention, Claim, Missing
 from flowscope.lab.config import Config
 from flowscope.lab.engines.choice import LOCAL, EngineChoice
-from flowscope.lab.engines.driving import driver_of, refuse_alone, refuse_objects
+from flowscope.lab.engines.driving import (
+    driver_of,
+    refuse_alone,
+    refuse_objects,
+    refuse_unreachable,
+)
 from flowscope.lab.engines.plan import Plan
 from flowscope.lab.instrument import Instrument, Stage
 from flowscope.lab.running.clock import StageClock
@@ -140,6 +145,7 @@ def _opened(
     refuse_objects(choice, objects)
     if choice.name != "local":
         refuse_alone(instrument)
+    refuse_unreachable(choice)  # before the model is loaded
     plan = Plan.of(instrument, config, names, more, settings)
     with evaluation(objects.values()) as mode:
         clock = StageClock()

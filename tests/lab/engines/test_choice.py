@@ -5,7 +5,9 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
+from flowscope.cli import app
 from flowscope.errors import InvalidInputError, WorkerError
 from flowscope.lab.engines import processes, ray_actors
 from flowscope.lab.engines.choice import EngineChoice
@@ -90,6 +92,13 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(WorkerError, match=r"pip install 'flowscope\[ray\]'"):
         ray_actors._ray()
+
+
+def test_the_command_ends_with_one_sentence_where_ray_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(app, ["audit", "--engine", "ray"], env={"COLUMNS": "200"})
+    assert done.exit_code == 1
+    assert "needs Ray, which is not installed: pip install 'flowscope[ray]'" in done.stderr
 
 
 def test_a_cluster_that_does_not_answer_fails_at_once():

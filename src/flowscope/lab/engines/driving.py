@@ -22,7 +22,7 @@ from flowscope.lab.engines.plan import Plan, read_plan
 if TYPE_CHECKING:
     from flowscope.lab.instrument import Instrument
 
-__all__ = ["Driver", "driver_of", "refuse_alone", "refuse_objects"]
+__all__ = ["Driver", "driver_of", "refuse_alone", "refuse_objects", "refuse_unreachable"]
 
 
 @dataclass(kw_only=True)
@@ -47,8 +47,7 @@ class Driver:
         """How the work went, for the manifest."""
         makings = self.crew.journal.makings()
         counts = Counter(made.task for made in makings)
-        mine = [made for made in makings if made.at >= self.started]
-        parallel = sum(made.seconds for made in mine)
+        parallel = sum(made.seconds for made in makings)  # also by workers before this process
         serial = max(time.time() - self.started - self.crew.seconds, 0.0)
         return {
             "engine": self.choice.name,
@@ -135,3 +134,17 @@ def refuse_alone(instrument: Instrument) -> None:
             f"{instrument.name} is measured by one process: {instrument.alone}. Leave the engine "
             "out."
         )
+
+
+def refuse_unreachable(choice: EngineChoice) -> None:
+    """Refuse an engine that is not there, before anything is loaded.
+
+    Raises
+    ------
+    WorkerError
+        Ray is not installed, or nobody listens at the address of the cluster.
+    """
+    if choice.name == "ray":
+        from flowscope.lab.engines import ray_actors
+
+        ray_actors.refuse_unreachable(choice)

@@ -20,7 +20,7 @@ from flowscope.lab.engines.beside import Helpers, say, threads_each
 from flowscope.lab.engines.choice import EngineChoice
 from flowscope.lab.engines.processes import workers_of
 
-__all__ = ["started"]
+__all__ = ["refuse_unreachable", "started"]
 
 _REACH = 30.0
 """Seconds after which a cluster counts as out of reach."""
@@ -47,6 +47,18 @@ def started(choice: EngineChoice, run: Path, device: str) -> Iterator[Helpers]:
         if own:
             with contextlib.suppress(Exception):
                 ray.shutdown()
+
+
+def refuse_unreachable(choice: EngineChoice) -> None:
+    """Refuse where Ray is not installed, or nobody listens at the address.
+
+    Raises
+    ------
+    WorkerError
+        Says which.
+    """
+    _ray()
+    _reach(choice.address)
 
 
 def _ray() -> Any:

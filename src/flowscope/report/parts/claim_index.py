@@ -13,7 +13,8 @@ __all__ = ["StudyEntry", "claim_index"]
 _STYLE = (
     "body{font:16px/1.5 system-ui,sans-serif;max-width:1180px;margin:2rem auto;padding:0 1rem;"
     "background:var(--page,#fff);color:var(--text,#111)}"
-    "table{border-collapse:collapse;width:100%;margin:.5rem 0 2rem}"
+    "table{border-collapse:collapse;table-layout:fixed;width:100%;margin:.5rem 0 2rem}"
+    "th:nth-child(1){width:17%}th:nth-child(2){width:29%}th:nth-child(4){width:11%}"
     "th,td{text-align:left;vertical-align:top;padding:.45rem .6rem;border-top:1px solid #8884;"
     "overflow-wrap:anywhere}thead th{border-top:0}td.answer{white-space:nowrap}"
     ".where{display:block;font-weight:400;opacity:.75}.missing{font-style:italic}"

@@ -42,6 +42,7 @@ def entropy(bench: LatentBench) -> None:
     refusal = entropy_refusal(clouds)
     counter = bench.counter("layers", clouds.layers + 1)
     readings = []
+    bench.spread(_makers(bench, "model", clouds, refused=bool(refusal)))
     for depth in range(clouds.layers + 1):
         readings.append(_layer(bench, "model", clouds, depth, refused=bool(refusal)))
         counter.advance(1)
@@ -62,22 +63,34 @@ def _layer(
     bench: LatentBench, subject: str, clouds: Clouds, depth: int, *, refused: bool
 ) -> dict[str, Arrays]:
     """Numbers of one layer by sample, from a shard where there is one."""
-    control = subject != "model"
-    arrays = bench.shard(
-        f"{subject}-{depth:04d}",
-        lambda: {
-            f"{name}/{key}": value
-            for number, (name, sample) in enumerate(clouds.samples.items())
-            for key, value in _cloud(
-                bench, clouds, sample, depth, number, control=control, refused=refused
-            ).items()
-        },
-    )
+    name = _name(subject, depth)
+    arrays = bench.shard(name, _makers(bench, subject, clouds, refused=refused)[name])
     found: dict[str, Arrays] = {}
     for key, value in arrays.items():
         sample, _, part = key.partition("/")
         found.setdefault(sample, {})[part] = value
     return found
+
+
+def _name(subject: str, depth: int) -> str:
+    return f"{subject}-{depth:04d}"
+
+
+def _makers(
+    bench: LatentBench, subject: str, clouds: Clouds, *, refused: bool
+) -> dict[str, Callable[[], dict[str, NDArray[np.generic]]]]:
+    """What makes the shard of each layer."""
+
+    def made(depth: int) -> dict[str, NDArray[np.generic]]:
+        return {
+            f"{name}/{key}": value
+            for number, (name, sample) in enumerate(clouds.samples.items())
+            for key, value in _cloud(
+                bench, clouds, sample, depth, number, control=subject != "model", refused=refused
+            ).items()
+        }
+
+    return {_name(subject, depth): partial(made, depth) for depth in range(clouds.layers + 1)}
 
 
 def _cloud(
@@ -128,6 +141,7 @@ def _controls(bench: LatentBench) -> dict[str, tuple[Clouds, list[dict[str, Arra
         clouds = made_clouds(bench, network, name, shuffled=name == "shuffled text")
         key = name.replace(" ", "-")
         layers = range(clouds.layers + 1)
+        bench.spread(_makers(bench, key, clouds, refused=False))
         readings = [_layer(bench, key, clouds, depth, refused=False) for depth in layers]
         # only its samples are read from here on, and states of many layers are large
         found[name] = (replace(clouds, directions=clouds.directions[:0]), readings)

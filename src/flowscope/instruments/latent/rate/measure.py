@@ -57,9 +57,13 @@ def _rates(bench: LatentBench, clouds: Clouds) -> str:
     """Write what needs entropies; return why there is nothing, or nothing."""
     counter = bench.counter("rates", clouds.layers)
     steps: Steps = []
-    for block in range(1, clouds.layers + 1):
-        make = partial(_block, bench, clouds, block, curved=True)
-        steps.append(_split(bench.shard(f"rate-{block:04d}", make)))
+    makers = {
+        f"rate-{block:04d}": partial(_block, bench, clouds, block, curved=True)
+        for block in range(1, clouds.layers + 1)
+    }
+    bench.spread(makers)
+    for name, make in makers.items():
+        steps.append(_split(bench.shard(name, make)))
         counter.advance(1)
     groups = {name: sample.groups for name, sample in clouds.samples.items()}
     twins = _twins(bench)

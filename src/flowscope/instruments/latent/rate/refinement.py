@@ -47,9 +47,13 @@ def squared_steps(bench: LatentBench) -> tuple[Values, Values]:
     if isinstance(chain, Unavailable):
         raise InvalidInputError(chain.reason)
     counter = bench.counter("shorter steps", len(config.refinements))
+    makers = {
+        f"refined-{n}": partial(_refined, bench, chain, batches, n) for n in config.refinements
+    }
+    bench.spread(makers)
     sums, sizes = [], []
-    for n in config.refinements:
-        found = bench.shard(f"refined-{n}", partial(_refined, bench, chain, batches, n))
+    for name, make in makers.items():
+        found = bench.shard(name, make)
         sums.append(found["sums"])
         sizes.append(found["sizes"])
         counter.advance(1)
