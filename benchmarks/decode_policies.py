@@ -74,7 +74,14 @@ class Collector:
 
 def measured(name: str, arguments: argparse.Namespace) -> None:
     """One run: its outcomes and tables."""
-    settings = {"prompts": 20, "seed": 3, "dtype": "float32", "maps": 1, **RUNS[name]}
+    settings = {
+        "prompts": 20,
+        "controls": False,
+        "seed": 3,
+        "dtype": "float32",
+        "maps": 1,
+        **RUNS[name],
+    }
     settings |= {"device": arguments.device, "batch": arguments.batch}
     if arguments.prompts:
         settings["prompts" if name.startswith("draft") else "calibration"] = arguments.prompts

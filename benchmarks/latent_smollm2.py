@@ -43,6 +43,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("text", type=Path)
+    parser.add_argument("--only", default="", help="a verdict, such as L1; all when not given")
     options = parser.parse_args()
     loaded = load(options.model)
     with gzip.open(options.text, "rt", encoding="utf-8") as file:
@@ -55,8 +56,9 @@ def main() -> None:
             loaded, inputs=[
                 {"input_ids": part, "attention_mask": torch.ones_like(part)}
                 for part in windows.split(4)
-            ], out=f"{folder}/run",
-            progress=False, prompts=WINDOWS, tokens=TOKENS, controls=False, ranks=(8,),
+            ],
+            out=f"{folder}/run", progress=False, prompts=WINDOWS, tokens=TOKENS, controls=False,
+            ranks=(8,), surrogates=1, output_tokens=8, only=options.only or (),
         )  # fmt: skip
         times = {
             "processor_seconds": round(time.process_time() - start, 1),

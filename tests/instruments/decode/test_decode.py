@@ -28,11 +28,11 @@ CONTRACT = {
 }  # fmt: skip
 
 
-def run(folder, made, test, calibration, **options):
+def run(folder, made, test, known, **options):
     """A run on calibration prompts and fresh ones of a function."""
-    sizes = {"calibration": len(calibration), "prompts": len(test), "maps": 1, "resamples": 99}
+    sizes = {"calibration": len(known), "prompts": len(test), "maps": 1, "resamples": 99}
     return fs.decode(
-        made, test, calibration_texts=calibration, out=str(folder / "run"), progress=False,
+        made, test, calibration_texts=known, out=str(folder / "run"), progress=False,
         **{**sizes, **options},
     )  # fmt: skip
 
@@ -208,3 +208,17 @@ def test_blank_prompts_of_one_length_are_one_prompt(tmp_path):
     made = independent(0.9)
     with pytest.raises(fs.errors.InvalidInputError, match="There is 1 prompt"):
         fs.decode(made, blank_templates(9, 4, made.mask), out=str(tmp_path / "r"), progress=False)
+
+
+def test_too_few_prompts_have_no_threshold_and_the_finding_says_how_many_it_takes(tmp_path):
+    prompts = prompts_of(40, seed=5)
+    options = {"policy": ("threshold",), "controls": False, "alpha": 0.05}
+    few = run(tmp_path / "a", two_kinds(), prompts[20:], prompts[:20], **options)
+    assert few.thresholds["threshold"].isna().all()
+    assert list(few.thresholds["needed"]) == [59]
+    assert "(--calibration 59)" in few.findings[0].next
+    more = run(
+        tmp_path / "b", two_kinds(), prompts[20:], prompts[:20], **options | {"calibration": 99}
+    )
+    assert "at least 59 prompts: give more of them" in more.findings[0].next
+    assert all(verdict.outcome == "abstains" for verdict in more.verdicts)

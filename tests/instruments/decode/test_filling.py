@@ -207,3 +207,14 @@ def test_rules_that_commit_once_are_read_from_the_record_as_if_they_had_run(name
     fires = at < trace.passes
     place = np.minimum(at, len(trace.top) - 1)
     assert (trace.same[place, np.arange(len(at))] | ~fires).tolist() == same.tolist()
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(tokens=3), Plan(block=4), Plan(order="random")])
+def test_as_many_positions_a_pass_as_the_reference_is_the_reference(plan):
+    """A run takes the outcome of this policy from the record of the reference."""
+    made, _ = markov(seed=10)
+    canvas = canvas_of(made, random_templates(np.random.default_rng(11), made, 15, (5, 14)))
+    one = filled(made, canvas, policy_named("plain", plan.tokens), plan)
+    reference = filled(made, canvas, REFERENCE, plan)
+    assert torch.equal(one.ids, reference.ids)
+    assert torch.equal(one.filled_at, reference.filled_at)

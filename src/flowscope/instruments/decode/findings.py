@@ -57,9 +57,10 @@ def _uncalibrated(records: Records) -> Finding | None:
         return None
     row = lost.iloc[0]
     needed = int(row["needed"])
+    asked = int(records.settings["calibration"])
+    option = f" (--calibration {needed})" if needed > asked else ": give more of them"
     more = (
-        f"Calibrate on at least {needed} prompts (--calibration {needed}), or promise a larger "
-        "alpha."
+        f"Calibrate on at least {needed} prompts{option}, or promise a larger alpha."
         if needed
         else "Promise a larger alpha, or use another policy."
     )

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from flowscope.instruments.decode.answers import correct_answers, same_answers
 from flowscope.instruments.decode.filling.loop import filled
+from flowscope.instruments.decode.filling.steps import Plan
+from flowscope.instruments.decode.policies.parallel import Plain
 from flowscope.instruments.decode.policies.protocol import OnceRule, Policy
 from flowscope.instruments.decode.policies.verified import Reference
 from flowscope.instruments.decode.reference.measure import Batch, Part, agreeing
@@ -49,9 +51,10 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
     """Try a policy on the prompts of a part.
 
     A rule that follows the reference until it fills all is read from the record of the reference:
-    it would make the same passes. Every other policy is run, a shard for each threshold.
+    it would make the same passes. So is a fixed number of positions a pass that is that of the
+    reference. Every other policy is run, a shard for each threshold.
     """
-    if isinstance(policy, Reference):
+    if isinstance(policy, Reference) or _is_the_reference(policy, bench.subject.plan):
         steps = part.passes
         same = np.ones(len(part), bool)
         return Outcome(
@@ -66,6 +69,10 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
     arrays = bench.shard(name, partial(_run, bench, part, policy, seconds))
     taken = np.array(seconds) if seconds else np.full(len(part), np.nan)
     return Outcome(policy=policy, seconds=taken, **arrays)
+
+
+def _is_the_reference(policy: Policy, plan: Plan) -> bool:
+    return isinstance(policy, Plain) and int(policy.threshold) == plan.tokens
 
 
 def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:

@@ -90,6 +90,7 @@ class FieldProbe(TapProbe):
         self._overflow: dict[int, int] = {}
         self._steps: list[NDArray[np.float64]] = []
         self._paths: dict[int, Unavailable] = {}
+        self._projections: dict[int, nn.Module] = {}
 
     @property
     def without_path(self) -> dict[int, str]:
@@ -194,12 +195,14 @@ class FieldProbe(TapProbe):
         with torch._C.DisableTorchFunction():
             output = widened(call.output())
             scope = self._root.get_submodule(event.site.path)
-            path = output_path(scope, output.to(write.dtype), write)
+            usual = self._projections.get(event.site.index)
+            path = output_path(scope, output.to(write.dtype), write, usual)
             if isinstance(path, Unavailable):
                 self._paths[event.site.index] = path
                 return None
+            self._projections[event.site.index] = path.module
             seed = [self._seed, event.site.index, int(self._prompts[0])]
-            return _attention_parts(call, output, path, sinks, self._chunk, seed)
+            return _attention_parts(call, write, path, sinks, self._chunk, seed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -236,7 +239,7 @@ class _Parts:
 
 def _attention_parts(
     call: AttentionCall,
-    output: Float[Tensor, "batch H L dv"],
+    write: Float[Tensor, "batch L d"],
     path: OutputPath,
     sinks: Bool[Tensor, "batch L"],
     chunk: int,
@@ -264,13 +267,13 @@ def _attention_parts(
     token_is_sink = is_sink[..., 0, :, None]
     own = torch.where(token_is_sink, 0.0, torch.cat(diagonal, -1)[..., None] * v)
     dtype = path.token_scale.dtype
-    others = output - own - sink
+    bias, own, sink = path.bias(sink.to(dtype)), path(own.to(dtype)), path(sink.to(dtype))
     return _Parts(
-        own=path(own.to(dtype)),
-        others=path(others.to(dtype)),
-        sink=path(sink.to(dtype)),
+        own=own,
+        others=write - bias - own - sink,  # so that the parts sum to the model's write
+        sink=sink,
         leak=torch.cat(leak, -1),
-        permuted=path(torch.cat(permuted, -2).to(dtype)) + path.bias(output.to(dtype)),
+        permuted=path(torch.cat(permuted, -2).to(dtype)) + bias,
     )
 
 
@@ -291,9 +294,10 @@ def _shuffled(
     fixed = hidden | itself | is_sink
     # fixed keys keep their place: they sort by themselves behind the others, in their order
     places = torch.arange(P.shape[-1], device=P.device).expand_as(P)
-    behind = torch.where(fixed, 2.0 + places, 0.0)
-    to = torch.argsort(torch.where(fixed, behind, places / P.shape[-1]), -1)
-    fro = torch.argsort(torch.where(fixed, behind, drawn), -1)
+    ahead = (~fixed).cumsum(-1)
+    rank = torch.where(fixed, ahead[..., -1:] + fixed.cumsum(-1), ahead) - 1
+    to = torch.empty_like(places).scatter_(-1, rank, places)
+    fro = torch.argsort(torch.where(fixed, 2.0 + places, drawn), -1)
     return torch.zeros_like(P).scatter(-1, to, torch.gather(P, -1, fro))
 
 

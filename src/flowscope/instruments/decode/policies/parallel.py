@@ -14,8 +14,8 @@ from flowscope.instruments.decode.policies.protocol import Policy
 __all__ = ["EntropyBound", "Factor", "Klass", "Plain", "Threshold"]
 
 _CONFIDENCES = (
-    0.999999, 0.99999, 0.9999, 0.999, 0.998, 0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5, 0.4,
-    0.3,
+    0.999999, 0.99999, 0.9999, 0.999, 0.998, 0.995, 0.99, 0.98, 0.97, 0.95, 0.93, 0.9, 0.85, 0.8,
+    0.7, 0.6, 0.5, 0.4, 0.3,
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ class StableAlignment(Config):
         None, "A model of another seed: a folder, a hub id or a .gguf file", unset="none"
     )
     examples: int = setting(120, "Texts of each kind to tune on, at most", ge=1, le=MOST_INPUTS)
-    tested: int = setting(16, "Texts of each kind to measure on, at most", ge=1, le=MOST_INPUTS)
+    tested: int = setting(24, "Texts of each kind to measure on, at most", ge=1, le=MOST_INPUTS)
     steps: int = setting(30, "Steps of tuning", ge=1, le=1_000_000)
     minibatch: int = setting(8, "Texts of a step of tuning", ge=1, le=MOST_INPUTS)
     learning_rate: float = setting(5e-4, "Largest learning rate of tuning", gt=0, le=1)
