@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 import flowscope as fs
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("text", type=Path)
     parser.add_argument("--only", default="", help="a verdict, such as L1; all when not given")
+    parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
     options = parser.parse_args()
     loaded = load(options.model)
     with gzip.open(options.text, "rt", encoding="utf-8") as file:
@@ -65,14 +67,17 @@ def main() -> None:
             "wall_seconds": round(time.perf_counter() - clock, 1),
         }
         document = {"machine": described(), **times, **_said(result)}
-    RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    options.out.write_text(
+        json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _said(result: fs.Latent) -> dict[str, object]:
     """Figures, verdicts and tables of a run."""
-    table = result.table
+    entropies = "layers" in result.tables
+    table = result.table if entropies else pd.DataFrame(columns=list(KEPT))
     figures = {}
-    for name, (column, sample, layer, asked) in FIGURES.items():
+    for name, (column, sample, layer, asked) in FIGURES.items() if entropies else ():
         there = (table["sample"] == sample) & (table["layer"] == layer)
         value = float(table.loc[there, column].iloc[0])
         figures[name] = {"asked": asked, "measured": round(value, 4), "ratio": value / asked}

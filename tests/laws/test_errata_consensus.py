@@ -1,4 +1,4 @@
-"""Errata of source 003 on the barycenter of several models (E119, E120)."""
+"""Errata of source 003 on the barycenter of several models (E115, E116)."""
 
 import copy
 
@@ -16,6 +16,9 @@ def changed(model, seed=5, size=1.0):
         for weight in twin.parameters():
             weight += size * weight.std() * torch.randn(weight.shape, generator=draw)
     return twin
+
+
+# E115
 
 
 def test_states_of_permuted_tokens_are_at_their_barycenter_although_no_token_agrees():
@@ -44,6 +47,9 @@ def test_the_barycenter_of_a_causal_text_looks_ahead_and_the_mean_of_pairs_does_
 
 
 @torch.no_grad()
+# E116
+
+
 def test_isomorphic_states_are_not_enough_for_a_barycenter():
     """One function in two coordinates: the mean of x and −x is 0, whatever the function was."""
     x = torch.randn((64, 4), generator=torch.Generator().manual_seed(1)).double()

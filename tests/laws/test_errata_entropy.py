@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 from flowscope.flows.entropy import gaussian_entropy, kozachenko_leonenko
 
-# E115
+# E111
 
 
 @pytest.mark.parametrize("scale", [1.5, 3.0])
@@ -30,7 +30,7 @@ def test_output_entropy_falls_where_the_entropy_of_the_cloud_rises(scale):
     assert output(scale) < output(1.0) - 0.05
 
 
-# E116
+# E112
 
 
 @pytest.mark.parametrize("nu", [0.0, 1.0, 2.5])
@@ -42,7 +42,7 @@ def test_one_path_of_gaussians_has_a_potential_for_every_diffusion(nu):
         assert_allclose(2 * nu - 2 * (1 + (nu - 0.5) / s2) * s2, rate, atol=1e-12)
 
 
-# E117
+# E113
 
 
 @settings(max_examples=25, deadline=None)
@@ -79,7 +79,7 @@ def test_minus_the_entropy_is_convex_along_geodesics(seed):
     assert (np.diff(values, 2) <= 1e-12).all()
 
 
-# E118
+# E114
 
 
 def test_pooled_neighbours_read_the_contexts_of_a_token_not_the_spread_of_tokens():

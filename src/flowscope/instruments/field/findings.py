@@ -76,8 +76,8 @@ def _stiff(records: Records) -> Finding | None:
         value=float(stiff[0]["sigma_max"]),
         table="jacobians",
         figure="jacobians",
-        next="Do not round these blocks by their forecast alone, and do not take larger steps "
-        "there: measure first.",
+        next="Keep what enters these blocks in full precision, or measure first: some small change "
+        "of it grows by this factor.",
     )
 
 

@@ -1,7 +1,7 @@
 """Entropy of the output that the model would give from each layer.
 
 This, and not the cloud of hidden states, is what source 003's reference for "rises, then falls"
-measured (errata E115).
+measured (errata E111).
 """
 
 from __future__ import annotations
