@@ -67,8 +67,9 @@ def wheel(unpacked_sdist, tmp_path_factory):
 
 def test_sdist_holds_every_file_of_the_package_and_every_study(unpacked_sdist):
     assert files_in(ROOT / PACKAGE) - files_in(unpacked_sdist / PACKAGE) == set()
-    settings = [file for file in files_in(unpacked_sdist / PACKAGE) if file.endswith(".yaml")]
-    assert len(settings) == len(study_titles()) > 0
+    for name in ("study.yaml", "small.yaml"):
+        settings = [file for file in files_in(unpacked_sdist / PACKAGE) if file.endswith(name)]
+        assert len(settings) == len(study_titles()) > 0
     expected = {"LICENSE", "NOTICE", "CITATION.cff", "README.md", "constraints.txt"}
     assert expected <= files_in(unpacked_sdist)
 

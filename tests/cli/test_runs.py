@@ -91,7 +91,7 @@ def test_folder_without_runs_gets_a_sentence(tmp_path, monkeypatch):
 def test_only_reaches_the_engine(name, monkeypatch):
     calls = []
 
-    def run(declared, settings, *, progress, only):
+    def run(declared, settings, *, folder, progress, only, choice):
         calls.append((declared.name, only))
         return open_run(OLD / name)
 

@@ -66,12 +66,23 @@ def _gaussian(draw: Draw) -> Arguments:
     return {"means": draw.array(2, d), "covariances": covariances}
 
 
+def _square(draw: Draw) -> Arguments:
+    d = draw.integer(1, 4)
+    return {"products": draw.array(d, d)}
+
+
 def _barycenter(means: Any, covariances: Any) -> Any:
     return transport.bures_barycenter(
         [transport.Gaussian(mean=m, covariance=c) for m, c in zip(means, covariances, strict=True)],
         tolerance=1e-6,
         max_iterations=200,
     )
+
+
+def _turn(products: Any) -> Any:
+    """What the rotation reaches; where products are singular, many rotations reach it."""
+    turn = transport.orthogonal_map(products)
+    return {"reached": (turn * products.double()).sum(), "gram": turn.T @ turn}
 
 
 def _geometry_costs(x: Any, y: Any) -> Any:
@@ -205,6 +216,7 @@ SUBJECTS = {
         absent={".": "a pair of rows without a common key says nothing"},
     ),
     "exact": Subject(function=_summary(transport.exact), arguments=_cost, unit=1.0),
+    "orthogonal_map": Subject(function=_turn, arguments=_square),
     "fixed_barycenter": Subject(
         unit=1.0,
         function=transport.fixed_barycenter,

@@ -190,7 +190,8 @@ def _add_instrument(instrument: "Instrument") -> None:
             engaged = Engaged.taken(values)
             folder, planned, chosen = planned_settings(str(values.get("out") or ""))
             settings = resolved_settings(config, values, overrides_, file_, planned)
-            return _measured(instrument, settings, only_ or chosen, engaged, folder)
+            only = chosen if only_ is None else only_
+            return _measured(instrument, settings, only, engaged, folder)
 
         ended(json_, command, open_page=open_)
 

@@ -121,7 +121,11 @@ def planned_outcome(folder: Path, command: str) -> Outcome:
 def planned_settings(out: str) -> tuple[Path | None, Mapping[str, Any], str | None]:
     """The planned run that ``--out`` names, its settings, and which stages it walks."""
     folder = Path(out)
-    if not (folder / "workers" / "plan.json").is_file():
+    try:
+        planned = (folder / "workers" / "plan.json").is_file()
+    except OSError:  # a name that is too long; who writes the folder says so
+        planned = False
+    if not planned:
         return None, {}, None
     from flowscope.lab.engines.plan import read_plan
 

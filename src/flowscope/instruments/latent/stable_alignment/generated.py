@@ -24,7 +24,7 @@ def accounts(draw: random.Random) -> str:
     """Text in which people gain and lose things.
 
     >>> accounts(random.Random(0))[:36]
-    'Mia has 6 cards. Mia buys 8 cards. N'
+    'Max has 3 pens. Max buys 9 pens. Now'
     """
     words: list[str] = []
     while len(words) < _WORDS:
@@ -47,7 +47,7 @@ def lineages(draw: random.Random) -> str:
     """Text that says who is whose child, and asks.
 
     >>> lineages(random.Random(0))[:30]
-    'Nun was the father of Perez, a'
+    'Perez was the father of Boaz, '
     """
     words: list[str] = []
     while len(words) < _WORDS:
