@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from flowscope.lab.engines import processes
+from flowscope.lab.engines.choice import EngineChoice
 from flowscope.lab.engines.journal import Journal
 from flowscope.records import Run
 
@@ -88,14 +91,30 @@ def _killed_after(shards, run, *arguments):
     return len(list((run / "shards").glob("[!.]*")))
 
 
-def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(plan, measure, tmp_path):
+def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(
+    measure, monkeypatch, tmp_path
+):
     """Its Python finds another flowscope: none."""
-    from flowscope.lab.engines import processes
-    from flowscope.lab.engines.choice import EngineChoice
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes.sys, "executable", "/bin/false")
-        with pytest.warns(UserWarning, match=r"Worker 2 has ended: it said nothing\."):
-            run = measure(tmp_path / "run", EngineChoice(name="processes", workers=2), pieces=4)
+    monkeypatch.setattr(processes.sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match=r"Worker 2 has ended: it said nothing\."):
+        run = measure(tmp_path / "run", EngineChoice(name="processes", workers=2), pieces=4)
     assert run.read_manifest().work["made_twice"] == ()
     assert len(Journal(run.folder).makings()) == 5
+
+
+@pytest.mark.filterwarnings("ignore:Worker 2 has ended")
+def test_the_driver_has_a_part_of_the_threads_only_while_shards_are_made(
+    measure, events, monkeypatch, tmp_path
+):
+    """What follows is done as by one process, so that its sums are the same, and faster."""
+    monkeypatch.setattr(processes.sys, "executable", "/bin/false")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(64)  # more than a worker's part of the cores of any machine of a test
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    try:
+        measure(tmp_path / "run", EngineChoice(name="processes", workers=2))
+        assert events.threads == {"draws": 3, "alone": 64}
+        assert torch.get_num_threads() == 64
+    finally:
+        torch.set_num_threads(before)

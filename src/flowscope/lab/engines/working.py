@@ -22,8 +22,8 @@ from flowscope.lab import engine, registry
 from flowscope.lab.bench import Bench
 from flowscope.lab.engines.choice import Share
 from flowscope.lab.engines.crew import NothingLeft, WorkCrew
+from flowscope.lab.engines.driving import shared_stages
 from flowscope.lab.engines.plan import Plan, read_plan
-from flowscope.lab.instrument import Stage
 from flowscope.lab.running.identity import differences
 from flowscope.lab.running.modes import evaluation
 from flowscope.lab.running.progress import Progress
@@ -80,7 +80,7 @@ def work(
         with tempfile.TemporaryDirectory(prefix="flowscope-worker-") as scratch:
             bench = bench_of(Path(scratch) / "run", crew, progress)
             try:
-                for stage in _sharing(bench.stages):
+                for stage in shared_stages(bench.stages):
                     engine.walk(stage, bench)
             except NothingLeft:
                 pass
@@ -150,12 +150,6 @@ def _refuse_stranger(run: Run, mine: Any, places: Any) -> None:
             f"This worker would not measure what {run.folder} holds: {named}. Nothing was written. "
             "Give every worker the same versions, weights and texts."
         )
-
-
-def _sharing(stages: Sequence[Stage]) -> Sequence[Stage]:
-    """Stages up to the last one that gives shards."""
-    last = max((place for place, stage in enumerate(stages) if stage.settings), default=-1)
-    return stages[: last + 1]
 
 
 def _main(arguments: Sequence[str]) -> int:
