@@ -181,7 +181,7 @@ def remove_file(path: Path) -> None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Files of a folder and of all folders in it, also while others make and remove some of them."""
+    """Files of a folder and of those in it, also while others make and remove some of them."""
     return [Path(place) / name for place, _, names in os.walk(folder) for name in names]
 
 

@@ -91,9 +91,7 @@ def _killed_after(shards, run, *arguments):
     return len(list((run / "shards").glob("[!.]*")))
 
 
-def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(
-    measure, monkeypatch, tmp_path
-):
+def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(measure, monkeypatch, tmp_path):
     """Its Python finds another flowscope: none."""
     monkeypatch.setattr(processes.sys, "executable", "/bin/false")
     with pytest.warns(UserWarning, match=r"Worker 2 has ended: it said nothing\."):
@@ -118,3 +116,21 @@ def test_the_driver_has_a_part_of_the_threads_only_while_shards_are_made(
         assert torch.get_num_threads() == 64
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_worker_whose_driver_has_ended_ends_and_leaves_no_temporary_files(tmp_path):
+    planned = flowscope("audit", *SMALL, "--plan", "--out", tmp_path / "runs", "--json")
+    run, temporary = json.loads(planned.stdout)["run"], tmp_path / "temporary"
+    temporary.mkdir()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "flowscope.lab.engines.working", run, "1/1"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
+    )
+    deadline = time.monotonic() + 120
+    while not list(temporary.glob("flowscope-worker-*")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    worker.stdin.close()  # as it is closed when the driver ends in any way
+    assert worker.wait(60) == 4
+    assert not list(temporary.glob("flowscope-worker-*"))

@@ -7,6 +7,7 @@ may read what an earlier one wrote. Judging, tables and the end of the run belon
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -157,7 +158,9 @@ def _main(arguments: Sequence[str]) -> int:
 
     It ends when its standard input does, which is when the driver has ended in any way.
     """
-    threading.Thread(target=_end_with_driver, daemon=True).start()
+    # All temporary files lie in one folder, so that none stays when the driver ends.
+    tempfile.tempdir = tempfile.mkdtemp(prefix="flowscope-worker-")
+    threading.Thread(target=_end_with_driver, args=(tempfile.tempdir,), daemon=True).start()
     run, share, *device = arguments
     try:
         with warnings.catch_warnings():
@@ -166,13 +169,16 @@ def _main(arguments: Sequence[str]) -> int:
     except FlowscopeError as error:
         sys.stderr.write(f"{error}\n")
         return 3 if isinstance(error, WorkerError) else 1
+    finally:
+        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     sys.stderr.write(f"{done.made} shards made\n")
     return 0
 
 
-def _end_with_driver() -> None:
+def _end_with_driver(temporary: str) -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
+    shutil.rmtree(temporary, ignore_errors=True)
     os._exit(4)
 
 
