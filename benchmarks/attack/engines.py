@@ -1,6 +1,7 @@
 """Kill drivers and workers at random moments and compare the tables with those of one process.
 
     python -m benchmarks.attack.engines [--kills 12] [--engines processes,ray] [--trials 100]
+                                        [--instruments audit,heads,field,latent,sync,image]
 
 First the protocol alone, on an instrument whose shards take milliseconds: a driver and two workers
 of one run, one to three of which are killed within 80 ms; then the run is finished.
@@ -10,6 +11,10 @@ folder with two workers; after a random time its driver or its worker gets SIGKI
 command whose driver was killed is called again. Counted are tables that differ from those of one
 process, shards that were made twice, and commands that did not end well. Linux only: who works is
 read from /proc.
+
+Last the instruments: a small run of each by one process; by two jobs of ``flowscope work`` at the
+same time and a driver that finds all they left; by each engine with two workers. Tables are
+compared byte by byte. All has one thread per process.
 """
 
 import argparse
@@ -25,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.instruments.tiny import tiny_options
 from tests.lab.engines import crowd
 from tests.lab.engines.crowd import CROWD
 
@@ -42,19 +48,19 @@ AUDIT = [
 WORKS = ("flowscope.lab.engines.working", "ray::_Worker")
 
 
-def command(out: Path, name: str) -> list[str]:
-    more = [] if name == "local" else ["--engine", name, "--workers", "2"]
-    return [sys.executable, "-m", "flowscope", *AUDIT, *more, "--json", "--out", str(out)]
+def command(out: Path, name: str, options: list[str] = AUDIT) -> list[str]:
+    more = [] if name in ("local", "work") else ["--engine", name, "--workers", "2"]
+    return [sys.executable, "-m", "flowscope", *options, *more, "--json", "--out", str(out)]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
 
-def finished(out: Path, name: str) -> Path | None:
+def finished(out: Path, name: str, options: list[str] = AUDIT) -> Path | None:
     """Run folder of the command; None where it did not end well."""
     done = subprocess.run(
-        command(out, name), env=environment(), capture_output=True, text=True, check=False
+        command(out, name, options), env=environment(), capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 3):
         print(done.stdout, done.stderr[-600:])
@@ -139,6 +145,54 @@ def trials(
     return counts
 
 
+def by_jobs(out: Path, options: list[str]) -> Path | None:
+    """Run folder of two jobs at the same time and of the command that finishes it."""
+    program = [sys.executable, "-m", "flowscope"]
+    planned = subprocess.run(
+        [*program, *options, "--plan", "--json", "--out", str(out)], env=environment(),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    run = json.loads(planned.stdout)["run"]
+    jobs = [
+        subprocess.Popen(
+            [*program, "work", run, "--share", f"{part}/2"],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        for part in (1, 2)
+    ]
+    if any(job.wait() for job in jobs):
+        return None
+    return finished(Path(run), "local", options[:1])
+
+
+def instruments(names: list[str]) -> dict[str, Any]:
+    """Compare the tables of each instrument over engines."""
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as home:
+        for name in names:
+            options = [name, *tiny_options(name, Path(home))]
+            alone = finished(Path(home) / f"{name}-local", "local", options)
+            assert alone is not None
+            expected = tables(alone)
+            results[name] = {"tables": len(expected)}
+            for how in ("work", "processes", "ray"):
+                out = Path(home) / f"{name}-{how}"
+                run = by_jobs(out, options) if how == "work" else finished(out, how, options)
+                if run is None:
+                    results[name][how] = {"not_finished": 1}
+                    continue
+                work, found = Run.open(run).read_manifest().work, tables(run)
+                names_of = expected.keys() | found.keys()
+                results[name][how] = {
+                    "differences": sorted(n for n in names_of if expected.get(n) != found.get(n)),
+                    "shards": work["shards"], "made_twice": len(work["made_twice"]),
+                    "made_by": sorted(work["made_by"].values()),
+                }  # fmt: skip
+            print(name, results[name], flush=True)
+    return results
+
+
 def child(job: Callable[[], object]) -> int:
     """Process that does a job and ends."""
     pid = os.fork()
@@ -189,14 +243,20 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--engines", default="processes,ray")
+    parser.add_argument("--instruments", default="audit,heads,field,latent,sync,image")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     draw = random.Random(given.seed)
-    results = json.loads(OUT.read_text()) if OUT.is_file() else {}
+    out = given.out
+    results = json.loads(out.read_text()) if out.is_file() else {}
     if given.trials:
         results["protocol"] = protocol(given.trials, draw)
         print("protocol", results["protocol"], flush=True)
-        OUT.write_text(json.dumps(results, indent=1) + "\n")
+        out.write_text(json.dumps(results, indent=1) + "\n")
+    if given.instruments:
+        results["instruments"] = instruments(given.instruments.split(","))
+        out.write_text(json.dumps(results, indent=1) + "\n")
     if not given.engines:
         return
     with tempfile.TemporaryDirectory() as home:
@@ -206,7 +266,7 @@ def main() -> None:
         for name in given.engines.split(","):
             results[name] = trials(name, given.kills, expected, draw)
             results[name]["tables"] = len(expected)
-            OUT.write_text(json.dumps(results, indent=1) + "\n")
+            out.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
