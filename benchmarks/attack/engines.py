@@ -41,7 +41,7 @@ from flowscope.records import Run, Unavailable
 
 OUT = Path(__file__).parent.parent / "results" / "attack_engines.json"
 AUDIT = [
-    "audit", "--prompts", "8", "--tokens", "16", "--only", "P2", "--set", "batch=1",
+    "audit", "--prompts", "40", "--tokens", "16", "--only", "P2", "--set", "batch=1",
     "--set", "resamples=10", "--set", "control_prompts=1", "--set", "controls=false",
     "--set", "flow_positions=2", "--set", "flow_close=1", "--set", "evi_positions=0",
 ]  # fmt: skip
@@ -101,40 +101,53 @@ def worker_of(pid: int) -> int | None:
     return None
 
 
-def killed(out: Path, name: str, victim: str, longest: float, draw: random.Random) -> str:
-    """Begin a run and kill one of its processes; which one, in words."""
+def killed(
+    out: Path, name: str, victim: str, longest: float, draw: random.Random
+) -> tuple[str, int]:
+    """Begin a run and kill one of its processes: which one, and how many shards there were.
+
+    The moment is drawn from the time in which shards are made: for a driver it begins with the
+    plan, for a worker when there is one. The word is empty where the process had ended before.
+    """
     process = subprocess.Popen(
         command(out, name), env=environment(), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    # Most moments lie where shards are made: after the plan is there.
-    deadline = time.monotonic() + 300
-    while not list(out.glob("*/workers/plan.json")) and process.poll() is None:
-        if time.monotonic() > deadline:
-            break
+
+    def there() -> bool:
+        planned = bool(list(out.glob("*/workers/plan.json")))
+        return planned and (victim == "driver" or worker_of(process.pid) is not None)
+
+    while not there() and process.poll() is None:
         time.sleep(0.01)
     time.sleep(draw.uniform(0, longest))
     pid = process.pid if victim == "driver" else worker_of(process.pid)
+    shards = len(list(out.glob("*/shards/[!.]*")))
     if pid is None or process.poll() is not None:
         process.wait()
-        return f"{victim}: it had ended" if victim == "driver" else "worker: there was none yet"
+        return "", shards
     os.kill(pid, signal.SIGKILL)
     process.wait()
-    return victim
+    return victim, shards
 
 
 def trials(
-    name: str, kills: int, expected: dict[str, bytes], draw: random.Random
+    name: str, kills: int, longest: float, expected: dict[str, bytes], draw: random.Random
 ) -> dict[str, Any]:
-    counts = {"kills": 0, "killed": {}, "differences": 0, "made_twice": 0, "not_finished": 0}
+    counts: dict[str, Any] = {"kills": {"driver": 0, "worker": 0}, "shards_there": []}
+    counts |= {"too_late": 0, "differences": 0, "made_twice": 0, "not_finished": 0}
     with tempfile.TemporaryDirectory() as home:
-        for number in range(kills):
-            out = Path(home) / f"{name}-{number}"
+        while sum(counts["kills"].values()) < kills and counts["too_late"] < 2 * kills:
+            number = sum(counts["kills"].values())
+            out = Path(home) / f"{name}-{number}-{counts['too_late']}"
             victim = ("driver", "worker")[number % 2]
-            what = killed(out, name, victim, 12.0, draw)
+            what, shards = killed(out, name, victim, longest, draw)
             run = finished(out, name)
-            counts["kills"] += 1
-            counts["killed"][what] = counts["killed"].get(what, 0) + 1
+            if what:
+                counts["kills"][what] += 1
+                counts["shards_there"].append(shards)
+            else:
+                counts["too_late"] += 1
             if run is None:
                 counts["not_finished"] += 1
                 continue
@@ -158,7 +171,7 @@ def by_jobs(out: Path, options: list[str]) -> Path | None:
             [*program, "work", run, "--share", f"{part}/2"],
             env=environment(),
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         for part in (1, 2)
     ]
     if any(job.wait() for job in jobs):
@@ -260,11 +273,13 @@ def main() -> None:
     if not given.engines:
         return
     with tempfile.TemporaryDirectory() as home:
+        started = time.monotonic()
         alone = finished(Path(home), "local")
+        longest = (time.monotonic() - started) / 4  # most of a run is its start
         assert alone is not None
         expected = tables(alone)
         for name in given.engines.split(","):
-            results[name] = trials(name, given.kills, expected, draw)
+            results[name] = trials(name, given.kills, longest, expected, draw)
             results[name]["tables"] = len(expected)
             out.write_text(json.dumps(results, indent=1) + "\n")
 
