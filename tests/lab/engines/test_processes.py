@@ -60,6 +60,28 @@ def test_two_processes_write_the_tables_of_one_and_say_what_is_serial(alone, tmp
     assert "of the work is done by one process alone" in found["work"]["sentence"]
 
 
+def made_by_workers(started, choice, alone, folder):
+    """Let the workers of an engine make every shard, because the driver does nothing; finish."""
+    planned = flowscope("audit", *SMALL, "--plan", "--out", folder, "--json")
+    run = Path(json.loads(planned.stdout)["run"])
+    deadline = time.monotonic() + 300
+    with started(choice, run, "cpu") as helpers:
+        assert helpers.count == choice.workers - 1
+        while len({made.task for made in Journal(run).makings()}) < 6:
+            helpers.look()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    found = document(flowscope("audit", "--out", run, "--json"))
+    assert tables(run) == tables(alone["run"])
+    assert (found["work"]["shards"], found["work"]["made_twice"]) == (6, [])
+
+
+def test_a_worker_makes_all_shards_while_the_driver_does_nothing(alone, monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    choice = EngineChoice(name="processes", workers=2)
+    made_by_workers(processes.started, choice, alone, tmp_path)
+
+
 def test_a_planned_run_is_worked_on_by_shares_and_finished(alone, tmp_path):
     """The driver of the first half is killed in a shard, a worker in another; shares overlap."""
     planned = flowscope("audit", *SMALL, "--plan", "--out", tmp_path, "--json")
