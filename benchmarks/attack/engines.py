@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,8 @@ def killed(
 
 def trials(
     name: str, kills: int, longest: float, expected: dict[str, bytes], draw: random.Random
-) -> dict[str, Any]:
+) -> Iterator[dict[str, Any]]:
+    """Counts after each kill, so that what was counted is kept when it is interrupted."""
     counts: dict[str, Any] = {"kills": {"driver": 0, "worker": 0}, "shards_there": []}
     counts |= {"too_late": 0, "differences": 0, "made_twice": 0, "not_finished": 0}
     with tempfile.TemporaryDirectory() as home:
@@ -155,7 +156,7 @@ def trials(
             work = Run.open(run).read_manifest().work
             counts["made_twice"] += 0 if isinstance(work, Unavailable) else len(work["made_twice"])
             print(name, number, what, counts, flush=True)
-    return counts
+            yield {**counts, "tables": len(expected)}
 
 
 def by_jobs(out: Path, options: list[str]) -> Path | None:
@@ -179,8 +180,8 @@ def by_jobs(out: Path, options: list[str]) -> Path | None:
     return finished(Path(run), "local", options[:1])
 
 
-def instruments(names: list[str]) -> dict[str, Any]:
-    """Compare the tables of each instrument over engines."""
+def instruments(names: list[str]) -> Iterator[dict[str, Any]]:
+    """Compare the tables of each instrument over engines; results after each instrument."""
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as home:
         for name in names:
@@ -203,7 +204,7 @@ def instruments(names: list[str]) -> dict[str, Any]:
                     "made_by": sorted(work["made_by"].values()),
                 }  # fmt: skip
             print(name, results[name], flush=True)
-    return results
+            yield results
 
 
 def child(job: Callable[[], object]) -> int:
@@ -268,8 +269,9 @@ def main() -> None:
         print("protocol", results["protocol"], flush=True)
         out.write_text(json.dumps(results, indent=1) + "\n")
     if given.instruments:
-        results["instruments"] = instruments(given.instruments.split(","))
-        out.write_text(json.dumps(results, indent=1) + "\n")
+        for found in instruments(given.instruments.split(",")):
+            results["instruments"] = results.get("instruments", {}) | found
+            out.write_text(json.dumps(results, indent=1) + "\n")
     if not given.engines:
         return
     with tempfile.TemporaryDirectory() as home:
@@ -279,9 +281,9 @@ def main() -> None:
         assert alone is not None
         expected = tables(alone)
         for name in given.engines.split(","):
-            results[name] = trials(name, given.kills, longest, expected, draw)
-            results[name]["tables"] = len(expected)
-            out.write_text(json.dumps(results, indent=1) + "\n")
+            for counts in trials(name, given.kills, longest, expected, draw):
+                out.write_text(json.dumps(results | {name: counts}, indent=1) + "\n")
+                results[name] = counts
 
 
 if __name__ == "__main__":
