@@ -1,6 +1,7 @@
 """Kill drivers and workers at random moments and compare the tables with those of one process.
 
     python -m benchmarks.attack.engines [--kills 12] [--engines processes,ray] [--trials 100]
+                                        [--instruments audit,heads,field,latent,sync,image]
 
 First the protocol alone, on an instrument whose shards take milliseconds: a driver and two workers
 of one run, one to three of which are killed within 80 ms; then the run is finished.
@@ -10,6 +11,10 @@ folder with two workers; after a random time its driver or its worker gets SIGKI
 command whose driver was killed is called again. Counted are tables that differ from those of one
 process, shards that were made twice, and commands that did not end well. Linux only: who works is
 read from /proc.
+
+Last the instruments: a small run of each by one process; by two jobs of ``flowscope work`` at the
+same time and a driver that finds all they left; by each engine with two workers. Tables are
+compared byte by byte. All has one thread per process.
 """
 
 import argparse
@@ -21,10 +26,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.instruments.tiny import tiny_options
 from tests.lab.engines import crowd
 from tests.lab.engines.crowd import CROWD
 
@@ -35,26 +41,26 @@ from flowscope.records import Run, Unavailable
 
 OUT = Path(__file__).parent.parent / "results" / "attack_engines.json"
 AUDIT = [
-    "audit", "--prompts", "8", "--tokens", "16", "--only", "P2", "--set", "batch=1",
+    "audit", "--prompts", "40", "--tokens", "16", "--only", "P2", "--set", "batch=1",
     "--set", "resamples=10", "--set", "control_prompts=1", "--set", "controls=false",
     "--set", "flow_positions=2", "--set", "flow_close=1", "--set", "evi_positions=0",
 ]  # fmt: skip
 WORKS = ("flowscope.lab.engines.working", "ray::_Worker")
 
 
-def command(out: Path, name: str) -> list[str]:
-    more = [] if name == "local" else ["--engine", name, "--workers", "2"]
-    return [sys.executable, "-m", "flowscope", *AUDIT, *more, "--json", "--out", str(out)]
+def command(out: Path, name: str, options: list[str] = AUDIT) -> list[str]:
+    more = [] if name in ("local", "work") else ["--engine", name, "--workers", "2"]
+    return [sys.executable, "-m", "flowscope", *options, *more, "--json", "--out", str(out)]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
 
-def finished(out: Path, name: str) -> Path | None:
+def finished(out: Path, name: str, options: list[str] = AUDIT) -> Path | None:
     """Run folder of the command; None where it did not end well."""
     done = subprocess.run(
-        command(out, name), env=environment(), capture_output=True, text=True, check=False
+        command(out, name, options), env=environment(), capture_output=True, text=True, check=False
     )
     if done.returncode not in (0, 3):
         print(done.stdout, done.stderr[-600:])
@@ -95,40 +101,54 @@ def worker_of(pid: int) -> int | None:
     return None
 
 
-def killed(out: Path, name: str, victim: str, longest: float, draw: random.Random) -> str:
-    """Begin a run and kill one of its processes; which one, in words."""
+def killed(
+    out: Path, name: str, victim: str, longest: float, draw: random.Random
+) -> tuple[str, int]:
+    """Begin a run and kill one of its processes: which one, and how many shards there were.
+
+    The moment is drawn from the time in which shards are made: for a driver it begins with the
+    plan, for a worker when there is one. The word is empty where the process had ended before.
+    """
     process = subprocess.Popen(
         command(out, name), env=environment(), stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    # Most moments lie where shards are made: after the plan is there.
-    deadline = time.monotonic() + 300
-    while not list(out.glob("*/workers/plan.json")) and process.poll() is None:
-        if time.monotonic() > deadline:
-            break
+
+    def there() -> bool:
+        planned = bool(list(out.glob("*/workers/plan.json")))
+        return planned and (victim == "driver" or worker_of(process.pid) is not None)
+
+    while not there() and process.poll() is None:
         time.sleep(0.01)
     time.sleep(draw.uniform(0, longest))
     pid = process.pid if victim == "driver" else worker_of(process.pid)
+    shards = len(list(out.glob("*/shards/[!.]*")))
     if pid is None or process.poll() is not None:
         process.wait()
-        return f"{victim}: it had ended" if victim == "driver" else "worker: there was none yet"
+        return "", shards
     os.kill(pid, signal.SIGKILL)
     process.wait()
-    return victim
+    return victim, shards
 
 
 def trials(
-    name: str, kills: int, expected: dict[str, bytes], draw: random.Random
-) -> dict[str, Any]:
-    counts = {"kills": 0, "killed": {}, "differences": 0, "made_twice": 0, "not_finished": 0}
+    name: str, kills: int, longest: float, expected: dict[str, bytes], draw: random.Random
+) -> Iterator[dict[str, Any]]:
+    """Counts after each kill, so that what was counted is kept when it is interrupted."""
+    counts: dict[str, Any] = {"kills": {"driver": 0, "worker": 0}, "shards_there": []}
+    counts |= {"too_late": 0, "differences": 0, "made_twice": 0, "not_finished": 0}
     with tempfile.TemporaryDirectory() as home:
-        for number in range(kills):
-            out = Path(home) / f"{name}-{number}"
+        while sum(counts["kills"].values()) < kills and counts["too_late"] < 2 * kills:
+            number = sum(counts["kills"].values())
+            out = Path(home) / f"{name}-{number}-{counts['too_late']}"
             victim = ("driver", "worker")[number % 2]
-            what = killed(out, name, victim, 12.0, draw)
+            what, shards = killed(out, name, victim, longest, draw)
             run = finished(out, name)
-            counts["kills"] += 1
-            counts["killed"][what] = counts["killed"].get(what, 0) + 1
+            if what:
+                counts["kills"][what] += 1
+                counts["shards_there"].append(shards)
+            else:
+                counts["too_late"] += 1
             if run is None:
                 counts["not_finished"] += 1
                 continue
@@ -136,7 +156,55 @@ def trials(
             work = Run.open(run).read_manifest().work
             counts["made_twice"] += 0 if isinstance(work, Unavailable) else len(work["made_twice"])
             print(name, number, what, counts, flush=True)
-    return counts
+            yield {**counts, "tables": len(expected)}
+
+
+def by_jobs(out: Path, options: list[str]) -> Path | None:
+    """Run folder of two jobs at the same time and of the command that finishes it."""
+    program = [sys.executable, "-m", "flowscope"]
+    planned = subprocess.run(
+        [*program, *options, "--plan", "--json", "--out", str(out)], env=environment(),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    run = json.loads(planned.stdout)["run"]
+    jobs = [
+        subprocess.Popen(
+            [*program, "work", run, "--share", f"{part}/2"],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+        )
+        for part in (1, 2)
+    ]
+    if any(job.wait() for job in jobs):
+        return None
+    return finished(Path(run), "local", options[:1])
+
+
+def instruments(names: list[str]) -> Iterator[dict[str, Any]]:
+    """Compare the tables of each instrument over engines; results after each instrument."""
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as home:
+        for name in names:
+            options = [name, *tiny_options(name, Path(home))]
+            alone = finished(Path(home) / f"{name}-local", "local", options)
+            assert alone is not None
+            expected = tables(alone)
+            results[name] = {"tables": len(expected)}
+            for how in ("work", "processes", "ray"):
+                out = Path(home) / f"{name}-{how}"
+                run = by_jobs(out, options) if how == "work" else finished(out, how, options)
+                if run is None:
+                    results[name][how] = {"not_finished": 1}
+                    continue
+                work, found = Run.open(run).read_manifest().work, tables(run)
+                names_of = expected.keys() | found.keys()
+                results[name][how] = {
+                    "differences": sorted(n for n in names_of if expected.get(n) != found.get(n)),
+                    "shards": work["shards"], "made_twice": len(work["made_twice"]),
+                    "made_by": sorted(work["made_by"].values()),
+                }  # fmt: skip
+            print(name, results[name], flush=True)
+            yield results
 
 
 def child(job: Callable[[], object]) -> int:
@@ -189,24 +257,33 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--engines", default="processes,ray")
+    parser.add_argument("--instruments", default="audit,heads,field,latent,sync,image")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
     draw = random.Random(given.seed)
-    results = json.loads(OUT.read_text()) if OUT.is_file() else {}
+    out = given.out
+    results = json.loads(out.read_text()) if out.is_file() else {}
     if given.trials:
         results["protocol"] = protocol(given.trials, draw)
         print("protocol", results["protocol"], flush=True)
-        OUT.write_text(json.dumps(results, indent=1) + "\n")
+        out.write_text(json.dumps(results, indent=1) + "\n")
+    if given.instruments:
+        for found in instruments(given.instruments.split(",")):
+            results["instruments"] = results.get("instruments", {}) | found
+            out.write_text(json.dumps(results, indent=1) + "\n")
     if not given.engines:
         return
     with tempfile.TemporaryDirectory() as home:
+        started = time.monotonic()
         alone = finished(Path(home), "local")
+        longest = (time.monotonic() - started) / 4  # most of a run is its start
         assert alone is not None
         expected = tables(alone)
         for name in given.engines.split(","):
-            results[name] = trials(name, given.kills, expected, draw)
-            results[name]["tables"] = len(expected)
-            OUT.write_text(json.dumps(results, indent=1) + "\n")
+            for counts in trials(name, given.kills, longest, expected, draw):
+                out.write_text(json.dumps(results | {name: counts}, indent=1) + "\n")
+                results[name] = counts
 
 
 if __name__ == "__main__":

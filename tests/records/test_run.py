@@ -223,6 +223,22 @@ def test_a_run_in_an_empty_folder_or_after_a_killed_creation_is_fine(tmp_path):
     assert Run.create(tmp_path, Manifest()).remove_leftovers() == 1
 
 
+def test_leftovers_are_found_while_others_remove_folders(run, monkeypatch):
+    """A driver comes in beside workers, which make and remove the folders of their claims."""
+    (run.folder / "gone").mkdir()
+    (run.folder / "more").mkdir()
+    (run.folder / "more" / ".table.csv.0123.partial").write_text("half")
+    scan = os.scandir
+
+    def scandir(path="."):
+        if Path(path).name == "gone":
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert run.remove_leftovers() == 1
+
+
 def test_of_two_creations_at_once_one_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     true = Path.mkdir

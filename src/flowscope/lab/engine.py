@@ -91,6 +91,8 @@ def run(
             for stage in bench.stages:
                 with bench.clock.part(stage.name, bench.subject.device):
                     walk(stage, bench)
+                if driver is not None:
+                    driver.walked(stage, bench.stages)
             work = None if driver is None else driver.record
             finished = bench.close(partial(_state, more), work)
             if driver is not None:

@@ -21,6 +21,7 @@ __all__ = [
     "LOCK",
     "checked_name",
     "file_hash",
+    "files_below",
     "is_file",
     "is_folder",
     "is_leftover",
@@ -177,6 +178,11 @@ def remove_file(path: Path) -> None:
             os.unlink(path)
     except OSError as error:
         raise write_error(path, 0, error) from error
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Files of a folder and of those in it, also while others make and remove some of them."""
+    return [Path(place) / name for place, _, names in os.walk(folder) for name in names]
 
 
 def is_folder(path: Path) -> bool:

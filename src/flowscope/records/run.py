@@ -35,6 +35,7 @@ from flowscope.records.absence import Unavailable
 from flowscope.records.files import (
     checked_name,
     file_hash,
+    files_below,
     is_file,
     is_folder,
     is_leftover,
@@ -297,7 +298,7 @@ class Run(Record):
 
         Call it when nobody writes to the run: the file of a write still going on looks the same.
         """
-        found = [path for path in self.folder.rglob(".*") if is_leftover(path)]
+        found = [path for path in files_below(self.folder) if is_leftover(path)]
         for path in found:
             remove_file(path)
         return len(found)
@@ -314,7 +315,7 @@ def has_remains(folder: Path) -> bool:
     names, inside = set(_visible(folder)), folder / "tables"
     described = all(is_file(inside / f"{name}.json") for name in tables.table_names(inside))
     written = [*shards.shard_keys(folder / "shards"), *tables.table_names(inside)]
-    empty = not any(is_file(path) for path in folder.rglob("[!.]*") if not is_lock(path))
+    empty = all(path.name.startswith(".") or is_lock(path) for path in files_below(folder))
     ours = bool(written or names & set(_LEDGERS) or empty)
     return bool(names) and names <= _LAYOUT and described and ours
 

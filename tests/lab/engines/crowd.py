@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from flowscope.lab import Bench, Column, Config, Instrument, Result, Stage, Subject, Table
 from flowscope.lab.config import setting
@@ -27,6 +28,7 @@ class Events:
     walked: list[str] = field(default_factory=list)
     wrong: dict[str, list[BaseException]] = field(default_factory=dict)
     start: float = 1.0
+    threads: dict[str, int] = field(default_factory=dict)
 
 
 EVENTS = Events()
@@ -55,6 +57,7 @@ def drawn(name: str, seed: int, number: int) -> dict[str, Any]:
         Path(os.environ["CROWD_KILLED"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     EVENTS.made.append(name)
+    EVENTS.threads["draws"] = torch.get_num_threads()
     return {"draws": np.random.default_rng([seed, number]).normal(size=4)}
 
 
@@ -81,6 +84,7 @@ def again(bench: Bench[Any, CrowdConfig]) -> None:
 
 def alone(bench: Bench[Any, CrowdConfig]) -> None:
     EVENTS.walked.append("alone")
+    EVENTS.threads["alone"] = torch.get_num_threads()
     bench.put("alone", pd.DataFrame({"one": [1]}))
 
 

@@ -1,5 +1,6 @@
 """Which engine, how many workers, how many GPUs; and what is refused in a sentence."""
 
+import os
 import socket
 import sys
 import time
@@ -113,6 +114,50 @@ def test_a_cluster_that_does_not_answer_fails_at_once():
 def test_a_connection_that_hangs_is_given_up():
     with pytest.raises(WorkerError, match=r"no answer in 0\.05 seconds"):
         ray_actors._within(0.05, lambda: time.sleep(5), "head:6379")
+
+
+def test_a_cluster_that_says_nothing_is_given_up_without_raw_lines(monkeypatch, capfd):
+    """Another process calls it, so that nothing of Ray reaches the terminal."""
+    pytest.importorskip("ray")
+    monkeypatch.setattr(ray_actors, "_REACH", 2.0)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(WorkerError, match=r"could not be joined: no answer in 2 seconds"):
+            ray_actors.refuse_unreachable(EngineChoice(name="ray", address=address))
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            "print('refused: \\'Versions differ.\\''); exit(1)",
+            r"joined: 'Versions differ\.'\. Check",
+        ),
+        ("import os; os.abort()", r"joined: Ray ended with exit code -6\. Check RAY_ADDRESS"),
+    ],
+)
+def test_what_another_process_hears_of_a_cluster_is_passed_on(answer, words, monkeypatch):
+    monkeypatch.setattr(ray_actors, "_CALL", answer)
+    with pytest.raises(WorkerError, match=words):
+        ray_actors._call("head:6379")
+
+
+def test_a_token_that_is_named_is_sent_unless_the_mode_is_set(monkeypatch):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.setenv(name, "")  # so that it is restored
+        monkeypatch.delenv(name)
+    ray_actors._give_token()
+    assert "RAY_AUTH_MODE" not in os.environ
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 32)
+    ray_actors._give_token()
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    ray_actors._give_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
 def test_what_ray_says_is_passed_on():

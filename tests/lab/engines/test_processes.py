@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+from flowscope.lab.engines import processes
+from flowscope.lab.engines.choice import EngineChoice
 from flowscope.lab.engines.journal import Journal
 from flowscope.records import Run
 
@@ -57,6 +60,28 @@ def test_two_processes_write_the_tables_of_one_and_say_what_is_serial(alone, tmp
     assert "of the work is done by one process alone" in found["work"]["sentence"]
 
 
+def made_by_workers(started, choice, alone, folder):
+    """Let the workers of an engine make every shard, because the driver does nothing; finish."""
+    planned = flowscope("audit", *SMALL, "--plan", "--out", folder, "--json")
+    run = Path(json.loads(planned.stdout)["run"])
+    deadline = time.monotonic() + 300
+    with started(choice, run, "cpu") as helpers:
+        assert helpers.count == choice.workers - 1
+        while len({made.task for made in Journal(run).makings()}) < 6:
+            helpers.look()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    found = document(flowscope("audit", "--out", run, "--json"))
+    assert tables(run) == tables(alone["run"])
+    assert (found["work"]["shards"], found["work"]["made_twice"]) == (6, [])
+
+
+def test_a_worker_makes_all_shards_while_the_driver_does_nothing(alone, monkeypatch, tmp_path):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    choice = EngineChoice(name="processes", workers=2)
+    made_by_workers(processes.started, choice, alone, tmp_path)
+
+
 def test_a_planned_run_is_worked_on_by_shares_and_finished(alone, tmp_path):
     """The driver of the first half is killed in a shard, a worker in another; shares overlap."""
     planned = flowscope("audit", *SMALL, "--plan", "--out", tmp_path, "--json")
@@ -88,14 +113,46 @@ def _killed_after(shards, run, *arguments):
     return len(list((run / "shards").glob("[!.]*")))
 
 
-def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(plan, measure, tmp_path):
+def test_a_worker_that_cannot_start_is_named_and_the_driver_goes_on(measure, monkeypatch, tmp_path):
     """Its Python finds another flowscope: none."""
-    from flowscope.lab.engines import processes
-    from flowscope.lab.engines.choice import EngineChoice
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes.sys, "executable", "/bin/false")
-        with pytest.warns(UserWarning, match=r"Worker 2 has ended: it said nothing\."):
-            run = measure(tmp_path / "run", EngineChoice(name="processes", workers=2), pieces=4)
+    monkeypatch.setattr(processes.sys, "executable", "/bin/false")
+    with pytest.warns(UserWarning, match=r"Worker 2 has ended: it said nothing\."):
+        run = measure(tmp_path / "run", EngineChoice(name="processes", workers=2), pieces=4)
     assert run.read_manifest().work["made_twice"] == ()
     assert len(Journal(run.folder).makings()) == 5
+
+
+@pytest.mark.filterwarnings("ignore:Worker 2 has ended")
+def test_the_driver_has_a_part_of_the_threads_only_while_shards_are_made(
+    measure, events, monkeypatch, tmp_path
+):
+    """What follows is done as by one process, so that its sums are the same, and faster."""
+    monkeypatch.setattr(processes.sys, "executable", "/bin/false")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(64)  # more than a worker's part of the cores of any machine of a test
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    try:
+        measure(tmp_path / "run", EngineChoice(name="processes", workers=2))
+        assert events.threads == {"draws": 3, "alone": 64}
+        assert torch.get_num_threads() == 64
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_worker_whose_driver_has_ended_ends_and_leaves_no_temporary_files(tmp_path):
+    planned = flowscope("audit", *SMALL, "--plan", "--out", tmp_path / "runs", "--json")
+    run, temporary = json.loads(planned.stdout)["run"], tmp_path / "temporary"
+    temporary.mkdir()
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "flowscope.lab.engines.working", run, "1/1"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)},
+    )
+    deadline = time.monotonic() + 120
+    while not list(temporary.glob("flowscope-worker-*")) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    worker.stdin.close()  # as it is closed when the driver ends in any way
+    assert worker.wait(60) == 4
+    assert not list(temporary.glob("flowscope-worker-*"))

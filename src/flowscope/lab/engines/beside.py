@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flowscope.errors import RecordWarning
 
-__all__ = ["Helpers", "no_look", "say", "threads_each"]
+__all__ = ["Helpers", "fewer_threads", "no_look", "say", "threads_each"]
 
 
 def no_look() -> None:
@@ -38,3 +39,24 @@ def threads_each(workers: int) -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return int(asked) if asked.isdigit() and int(asked) else max((cores or 1) // workers, 1)
+
+
+@contextmanager
+def fewer_threads(workers: int) -> Iterator[Callable[[], None]]:
+    """Give this process an equal part of the cores until the block ends, or until it asks for all.
+
+    Where the workers have left, what remains is done with all threads, as by one process.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+
+    def all_of_them() -> None:
+        torch.set_num_threads(before)
+
+    if workers > 1:
+        torch.set_num_threads(min(before, threads_each(workers)))
+    try:
+        yield all_of_them
+    finally:
+        all_of_them()

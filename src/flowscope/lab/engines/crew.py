@@ -45,6 +45,8 @@ class WorkCrew:
         Whether it is a worker beside the driver, which leaves when there are no more shards.
     ended
         Asked while it waits: raises where waiting has no end.
+    over
+        Called when the last shards of the run are made.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class WorkCrew:
         *,
         helps: bool,
         ended: Callable[[], None] = lambda: None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self.run, self.share, self.helps = run, share, helps
         self.journal = Journal(run)
@@ -64,7 +67,7 @@ class WorkCrew:
         """Tasks that this process made."""
         self.last = False
         """Whether the next tasks are the last ones of the run."""
-        self._ended = ended
+        self._ended, self.over = ended, over
         self._depth = 0
 
     def spread(self, tasks: Sequence[Task]) -> None:
@@ -72,6 +75,8 @@ class WorkCrew:
         self._timed(lambda: self._all([tasks[k] for k in self.share.order(len(tasks))], True))
         if self.last and self.helps:
             raise NothingLeft
+        if self.last:
+            self.over()
 
     def one(self, task: Task) -> None:
         """Make one task, or wait for the process that makes it; an error of its own is raised."""

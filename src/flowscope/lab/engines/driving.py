@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowscope.errors import InvalidInputError
 from flowscope.lab.engines import processes
-from flowscope.lab.engines.beside import Helpers
+from flowscope.lab.engines.beside import Helpers, fewer_threads
 from flowscope.lab.engines.choice import EngineChoice, Share
 from flowscope.lab.engines.claims import forget_claims
 from flowscope.lab.engines.crew import WorkCrew
@@ -20,9 +20,16 @@ from flowscope.lab.engines.journal import Journal
 from flowscope.lab.engines.plan import Plan, read_plan
 
 if TYPE_CHECKING:
-    from flowscope.lab.instrument import Instrument
+    from flowscope.lab.instrument import Instrument, Stage
 
-__all__ = ["Driver", "driver_of", "refuse_alone", "refuse_objects", "refuse_unreachable"]
+__all__ = [
+    "Driver",
+    "driver_of",
+    "refuse_alone",
+    "refuse_objects",
+    "refuse_unreachable",
+    "shared_stages",
+]
 
 
 @dataclass(kw_only=True)
@@ -61,6 +68,12 @@ class Driver:
             "serial_share": serial / (serial + parallel) if serial + parallel else 0.0,
         }
 
+    def walked(self, stage: Stage, stages: Sequence[Stage]) -> None:
+        """Hear that a stage is done: after the last one that gives shards the workers are gone."""
+        shared = shared_stages(stages)
+        if shared and stage is shared[-1]:
+            self.crew.over()
+
     def finish(self) -> None:
         """Forget what only a run under way needs."""
         forget_claims(self.run)
@@ -90,10 +103,16 @@ def driver_of(choice: EngineChoice, run: Path, plan: Plan, device: str) -> Itera
     started = time.time()
     plan.write(run)
     Journal(run).forget_failures()  # whoever calls again wants them tried again
-    with _helpers(choice, run, device) as helpers:
+    with _helpers(choice, run, device) as helpers, fewer_threads(1 + helpers.count) as over:
         share = Share(1, 1 + helpers.count)
-        crew = WorkCrew(run, share, helps=False, ended=helpers.look)
+        crew = WorkCrew(run, share, helps=False, ended=helpers.look, over=over)
         yield Driver(run=run, choice=choice, crew=crew, helpers=helpers, started=started)
+
+
+def shared_stages(stages: Sequence[Stage]) -> Sequence[Stage]:
+    """Stages up to the last one that gives shards, which is where workers leave."""
+    last = max((place for place, stage in enumerate(stages) if stage.settings), default=-1)
+    return stages[: last + 1]
 
 
 def _helpers(choice: EngineChoice, run: Path, device: str) -> AbstractContextManager[Helpers]:

@@ -33,7 +33,6 @@ def started(choice: EngineChoice, run: Path, device: str) -> Iterator[Helpers]:
         _started(run, number, workers, _gpu(number, choice, gpus))
         for number in range(2, workers + 1)
     ]
-    _limit_threads(workers)
     told: set[int] = set()
 
     def look() -> None:
@@ -115,14 +114,6 @@ def _environment(workers: int, gpu: str) -> Mapping[str, str]:
     path = {"PYTHONPATH": os.pathsep.join(part for part in found if part)} if found else {}
     seen = {"CUDA_VISIBLE_DEVICES": gpu} if gpu else {}
     return {**os.environ, **dict.fromkeys(names, threads), **quiet, **path, **seen}
-
-
-def _limit_threads(workers: int) -> None:
-    """Give the driver the same part of the cores as each worker."""
-    if workers > 1:
-        import torch
-
-        torch.set_num_threads(min(torch.get_num_threads(), threads_each(workers)))
 
 
 def _last_words(log: Path) -> str:

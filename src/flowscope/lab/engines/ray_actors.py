@@ -8,10 +8,14 @@ is started on this machine and stopped at the end.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +26,19 @@ from flowscope.lab.engines.processes import workers_of
 
 __all__ = ["refuse_unreachable", "started"]
 
-_REACH = 30.0
-"""Seconds after which a cluster counts as out of reach."""
+_REACH = 15.0
+"""Seconds after which a cluster counts as out of reach; with all else it is less than 30."""
+
+_CALL = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)
+except BaseException as error:
+    print("refused:", next((line for line in str(error).splitlines() if line.strip()), repr(error)))
+    sys.stdout.flush()
+    import os
+    os._exit(1)
+"""
 _LAST = 300
 
 
@@ -34,7 +49,7 @@ def started(choice: EngineChoice, run: Path, device: str) -> Iterator[Helpers]:
     Raises
     ------
     WorkerError
-        Ray is not installed, or the cluster cannot be reached within 30 seconds.
+        Ray is not installed, or the cluster cannot be joined within 15 seconds.
     """
     ray = _ray()
     own = _joined(ray, choice)
@@ -42,7 +57,10 @@ def started(choice: EngineChoice, run: Path, device: str) -> Iterator[Helpers]:
         gpus = device.startswith("cuda")
         count = _count(ray, choice, gpus)
         actors = [_actor(ray, choice, run, number, count, gpus) for number in range(2, count + 1)]
-        yield Helpers(len(actors), _looker(ray, actors))
+        look = _looker(ray, actors)
+        yield Helpers(len(actors), look)
+        look()
+        _say_who_never_began(ray, actors)
     finally:
         if own:
             with contextlib.suppress(Exception):
@@ -50,15 +68,52 @@ def started(choice: EngineChoice, run: Path, device: str) -> Iterator[Helpers]:
 
 
 def refuse_unreachable(choice: EngineChoice) -> None:
-    """Refuse where Ray is not installed, or nobody listens at the address.
+    """Refuse where Ray is not installed, or no cluster answers at the address.
+
+    Another process calls the cluster, because Ray tries for minutes, writes raw lines, and may end
+    the process that it is called from.
 
     Raises
     ------
     WorkerError
         Says which.
     """
-    _ray()
+    if choice.address:
+        _give_token()
+    ray = _ray()
     _reach(choice.address)
+    if choice.address and not ray.is_initialized():
+        _call(choice.address)
+
+
+def _give_token() -> None:
+    """Send a token that is named to a cluster that is named: Ray does so in the mode ``token``.
+
+    The token in the user's home is not sent unasked: a cluster without tokens takes it, and then
+    cannot speak to this process, so that no actor begins.
+    """
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def _call(address: str) -> None:
+    """Join a cluster and leave it, in another process."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _CALL, address],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_REACH,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _unreachable(address, f"no answer in {_REACH:g} seconds") from None
+    if done.returncode:
+        lines = done.stdout.splitlines()
+        said = [line.removeprefix("refused: ") for line in lines if line.startswith("refused: ")]
+        ended = f"Ray ended with exit code {done.returncode}"
+        raise _unreachable(address, said[-1] if said else ended)
 
 
 def _ray() -> Any:
@@ -73,11 +128,10 @@ def _ray() -> Any:
 
 
 def _joined(ray: Any, choice: EngineChoice) -> bool:
-    """Join the cluster, within 30 seconds; whether there was no connection before."""
+    """Join the cluster, within 15 seconds; whether there was no connection before."""
     if ray.is_initialized():
         return False
     address = choice.address
-    _reach(address)
     runtime = {"working_dir": choice.working_dir} if choice.working_dir else {}
 
     def join() -> None:
@@ -106,7 +160,7 @@ def _reach(address: str) -> None:
     if not colon or not port.isdigit():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH / 2).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH / 3).close()
     except OSError as error:
         raise _unreachable(address, str(error)) from error
 
@@ -134,8 +188,9 @@ def _unreachable(address: str, why: str) -> WorkerError:
     where = f"The Ray cluster at {address}" if address else "A Ray on this machine"
     first = next((line for line in why.splitlines() if line.strip()), "no reason was given")
     return WorkerError(
-        f"{where} could not be joined: {first[:_LAST]}. Check RAY_ADDRESS, its token "
-        "(RAY_AUTH_TOKEN) and that its Ray and Python have the versions of this machine."
+        f"{where} could not be joined: {first[:_LAST].rstrip('. ')}. Check RAY_ADDRESS, its token "
+        "(RAY_AUTH_MODE=token for the one in ~/.ray, or RAY_AUTH_TOKEN) and that its Ray and "
+        "Python have the versions of this machine."
     )
 
 
@@ -158,7 +213,7 @@ def _count(ray: Any, choice: EngineChoice, gpus: bool) -> int:
 
 def _actor(
     ray: Any, choice: EngineChoice, run: Path, number: int, count: int, gpus: bool
-) -> tuple[int, Any, Any]:
+) -> _Helper:
     threads = threads_each(count)
     variables = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
     made = ray.remote(_Worker).options(
@@ -167,12 +222,27 @@ def _actor(
         runtime_env={"env_vars": variables},
     )
     actor = made.remote()
+    begun = actor.begin.remote()
     answer = actor.work.remote(str(run), number, count, "cuda:0" if gpus else None, threads)
-    return number, actor, answer
+    return _Helper(number, actor, begun, answer)
+
+
+@dataclass(frozen=True)
+class _Helper:
+    """An actor as the driver knows it: its number, and what it will answer."""
+
+    number: int
+    actor: Any
+    begun: Any
+    answer: Any
 
 
 class _Worker:
     """An actor: one process with one replica of the model."""
+
+    def begin(self) -> bool:
+        """Answer that the cluster has room for this actor."""
+        return True
 
     def work(
         self, run: str, part: int, parts: int, device: str | None, threads: int
@@ -197,22 +267,33 @@ class _Worker:
         return ""
 
 
-def _looker(ray: Any, actors: list[tuple[int, Any, Any]]) -> Callable[[], None]:
+def _looker(ray: Any, actors: list[_Helper]) -> Callable[[], None]:
     told: set[int] = set()
 
     def look() -> None:
-        for number, _, answer in actors:
-            if number in told:
+        for helper in actors:
+            if helper.number in told or not _is_there(ray, helper.answer):
                 continue
-            done, _ = ray.wait([answer], timeout=0)
-            if not done:
-                continue
-            told.add(number)
+            told.add(helper.number)
             try:
-                reason = ray.get(answer)
+                reason = ray.get(helper.answer)
             except Exception as error:  # Ray's own kinds: the actor died, or could not start
-                reason = str(error).strip().splitlines()[0][:_LAST]
+                reason = f"{str(error).strip().splitlines()[0][:_LAST].rstrip('. ')}."
             if reason:
-                say(f"Worker {number} has ended: {reason} The others go on.")
+                say(f"Worker {helper.number} has ended: {reason} The others go on.")
 
     return look
+
+
+def _is_there(ray: Any, answer: Any) -> bool:
+    """Whether an actor has answered, or never will."""
+    return bool(ray.wait([answer], timeout=0)[0])
+
+
+def _say_who_never_began(ray: Any, actors: list[_Helper]) -> None:
+    late = [str(helper.number) for helper in actors if not _is_there(ray, helper.begun)]
+    if late:
+        say(
+            f"Workers {', '.join(late)} had not begun when all shards were made: the cluster had "
+            "no core or GPU free for them, or the run was shorter than a start."
+        )

@@ -7,6 +7,7 @@ may read what an earlier one wrote. Judging, tables and the end of the run belon
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -22,8 +23,8 @@ from flowscope.lab import engine, registry
 from flowscope.lab.bench import Bench
 from flowscope.lab.engines.choice import Share
 from flowscope.lab.engines.crew import NothingLeft, WorkCrew
+from flowscope.lab.engines.driving import shared_stages
 from flowscope.lab.engines.plan import Plan, read_plan
-from flowscope.lab.instrument import Stage
 from flowscope.lab.running.identity import differences
 from flowscope.lab.running.modes import evaluation
 from flowscope.lab.running.progress import Progress
@@ -80,7 +81,7 @@ def work(
         with tempfile.TemporaryDirectory(prefix="flowscope-worker-") as scratch:
             bench = bench_of(Path(scratch) / "run", crew, progress)
             try:
-                for stage in _sharing(bench.stages):
+                for stage in shared_stages(bench.stages):
                     engine.walk(stage, bench)
             except NothingLeft:
                 pass
@@ -152,18 +153,14 @@ def _refuse_stranger(run: Run, mine: Any, places: Any) -> None:
         )
 
 
-def _sharing(stages: Sequence[Stage]) -> Sequence[Stage]:
-    """Stages up to the last one that gives shards."""
-    last = max((place for place, stage in enumerate(stages) if stage.settings), default=-1)
-    return stages[: last + 1]
-
-
 def _main(arguments: Sequence[str]) -> int:
     """``python -m flowscope.lab.engines.working RUN SHARE [DEVICE]``, a worker of ``processes``.
 
     It ends when its standard input does, which is when the driver has ended in any way.
     """
-    threading.Thread(target=_end_with_driver, daemon=True).start()
+    # All temporary files lie in one folder, so that none stays when the driver ends.
+    tempfile.tempdir = tempfile.mkdtemp(prefix="flowscope-worker-")
+    threading.Thread(target=_end_with_driver, args=(tempfile.tempdir,), daemon=True).start()
     run, share, *device = arguments
     try:
         with warnings.catch_warnings():
@@ -172,13 +169,16 @@ def _main(arguments: Sequence[str]) -> int:
     except FlowscopeError as error:
         sys.stderr.write(f"{error}\n")
         return 3 if isinstance(error, WorkerError) else 1
+    finally:
+        shutil.rmtree(tempfile.tempdir, ignore_errors=True)
     sys.stderr.write(f"{done.made} shards made\n")
     return 0
 
 
-def _end_with_driver() -> None:
+def _end_with_driver(temporary: str) -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
+    shutil.rmtree(temporary, ignore_errors=True)
     os._exit(4)
 
 
