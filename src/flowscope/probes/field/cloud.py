@@ -7,6 +7,7 @@ decide every sum.
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -78,7 +79,7 @@ def widened(x: Tensor) -> Tensor:
 
 def median(x: Tensor) -> float:
     """Median of numbers; NaN of none."""
-    return float(x.double().quantile(0.5)) if len(x) else float("nan")
+    return float(np.median(x.double().cpu().numpy())) if len(x) else float("nan")
 
 
 def attempted(make: Callable[[], T]) -> T | None:

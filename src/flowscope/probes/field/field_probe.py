@@ -304,8 +304,15 @@ def _shuffled(
     ahead = (~fixed).cumsum(-1)
     rank = torch.where(fixed, ahead[..., -1:] + fixed.cumsum(-1), ahead) - 1
     to = torch.empty_like(places).scatter_(-1, rank, places)
-    fro = torch.argsort(torch.where(fixed, 2.0 + places, drawn), -1)
+    fro = _argsort(torch.where(fixed, 2.0 + places, drawn))
     return torch.zeros_like(P).scatter(-1, to, torch.gather(P, -1, fro))
+
+
+def _argsort(x: Tensor) -> Tensor:
+    """Order along the last axis; on the CPU by numpy, which is ten times as fast."""
+    if x.device.type != "cpu":
+        return x.argsort(-1)
+    return torch.from_numpy(np.argsort(x.numpy(), axis=-1))
 
 
 def _start(state: Float[Tensor, "batch L d"], used: Bool[Tensor, "batch L"]) -> NDArray[np.float64]:
