@@ -7,7 +7,7 @@ on a vision transformer, a diffusion transformer and a post-norm encoder?
 
     python -m benchmarks.field_cost
     python -m benchmarks.field_cost --model FOLDER --text FILE.gz --parts budget
-    python -m benchmarks.field_cost --encoder FOLDER --parts families
+    python -m benchmarks.field_cost --encoder FOLDER --model FOLDER --parts families
 
 Processor seconds of one thread count, because others may use the machine. Each part goes to
 ``results/field_cost.json``.
@@ -186,8 +186,12 @@ def families(options: argparse.Namespace) -> dict[str, Any]:
         "bundled diffusion transformer": diffusion,
     }
     small = {"draws": 16, "jacobian_tokens": 32, "products": 15, "twins": 1, "progress": False}
-    found = {}
+    found: dict[str, Any] = {}
+    if RESULT.is_file():
+        found |= json.loads(RESULT.read_text()).get("families", {})
     for name, make in made.items():
+        if options.given_only:
+            continue
         model, inputs = make()
         found[name] = described_run(lambda out, m=model, i=inputs: fs.field(
             m, inputs=i, out=out, **small))  # fmt: skip
@@ -195,6 +199,13 @@ def families(options: argparse.Namespace) -> dict[str, Any]:
     if options.encoder:
         found["post-norm encoder"] = described_run(
             lambda out: fs.field(options.encoder, out=out, tokens=32, **small)
+        )
+    if options.model:  # its Jacobians and interventions are in field_smollm2.json
+        name = f"{fs.load(options.model).source.rsplit('/', 1)[-1]}, 16 prompts of 32 tokens"
+        found[name] = described_run(
+            lambda out: fs.field(
+                options.model, out=out, tokens=32, jacobians=False, interventions=False, **small
+            )
         )
     return found
 
@@ -223,6 +234,9 @@ def main() -> None:
     parser.add_argument("--model", default="")
     parser.add_argument("--encoder", default="")
     parser.add_argument("--text", type=Path)
+    parser.add_argument(
+        "--given-only", action="store_true", help="of the families, only --model and --encoder"
+    )
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from benchmarks.machine import described
 from flowscope.levers import intervene
 from flowscope.models.loading import load
-from flowscope.pde import jacobian_bounds
+from flowscope.pde import jacobian_bounds, token_spectrum
 from flowscope.probes import model_anatomy, tap_pass
 from flowscope.probes.block_visit import block_visits
 from flowscope.probes.field.changes import Change, Quantise, Skip, rounded_weights, weight_error
@@ -36,7 +36,7 @@ from flowscope.probes.field.cloud import cloud
 from flowscope.probes.field.field_probe import COLUMNS, FieldProbe
 from flowscope.probes.field.forecast import Forecast, forecast_changes, measured_divergence
 from flowscope.probes.tap_loop import PlainBatch
-from flowscope.tap import Chain
+from flowscope.tap import BlockPass, Chain, Tap
 
 RESULT = Path(__file__).parent / "results" / "field_smollm2.json"
 WINDOW = 128
@@ -81,7 +81,7 @@ def budget(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
     pieces = tap_pass(subject.model, batches, {"field": FieldProbe(subject.model)})["field"]
     values = np.concatenate([piece.arrays["values"] for piece in pieces])
     massive = np.concatenate([piece.arrays["massive"] for piece in pieces])
-    lengths = first_lengths(subject, rows[:4])
+    lengths, shares = plain_readings(subject, rows)
     return {
         "tokens": "1280–4351 in 24 × 128, first token of each left out",
         "columns": {
@@ -91,14 +91,38 @@ def budget(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
         },
         "massive_positions": sorted({int(p) for p in massive[:, 2]}),
         "length_of_token_0": [rounded(x) for x in lengths],
+        "high_frequency_attention, mean over windows": {
+            name: [rounded(x) for x in share] for name, share in shares.items()
+        },
     }
 
 
 @torch.no_grad()
-def first_lengths(subject: Subject, rows: Tensor) -> Array:
-    """Median over windows of the length of token 0 after each block."""
-    hidden = subject.model(rows, use_cache=False, output_hidden_states=True).hidden_states
-    return np.array([float(h[:, 0].norm(dim=-1).median()) for h in hidden[1:-1]])
+def plain_readings(subject: Subject, rows: Tensor) -> tuple[Array, dict[str, Array]]:
+    """Length of token 0 after each block, median over windows; frequencies with and without it.
+
+    Read without the field's probe, from the tap alone.
+    """
+    lengths: dict[int, list[Tensor]] = {}
+    shares: dict[str, dict[int, list[float]]] = {"with token 0": {}, "without": {}}
+
+    def read(event: BlockPass) -> None:
+        block = event.site.index
+        lengths.setdefault(block, []).append(event.hidden_out[:, 0].norm(dim=-1))
+        [write] = [w.tensor for w in event.writes if w.kind == "attention"]
+        for found, first in zip(shares.values(), (0, 1), strict=True):
+            high = token_spectrum(write[:, first:]).high_frequency
+            found.setdefault(block, []).extend(high.tolist())
+
+    with Tap(subject.model) as tap:
+        tap.on_block(read)
+        for part in rows.split(4):
+            subject.model(part, use_cache=False)
+    return (
+        np.array([float(torch.cat(lengths[b]).median()) for b in sorted(lengths)]),
+        {name: np.array([np.mean(found[b]) for b in sorted(found)])
+         for name, found in shares.items()},
+    )  # fmt: skip
 
 
 def jacobians(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
@@ -245,6 +269,48 @@ def sigma(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
     return {"rank_of_sigma_max_with_log_ratio": found}
 
 
+def cost(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
+    """Processor seconds of a draw and of a measured candidate, in turn on the same 512 tokens.
+
+    The model as it is runs once for all candidates. What a forecast takes is the pass that finds
+    the changes, and then the draws: seconds at two numbers of draws give both.
+    """
+    inputs = {"input_ids": subject.windows(7680, 8192), "use_cache": False}
+    blocks = range(len(subject.chain))
+    changes: list[tuple[int, Change]] = [(b, Quantise(bits=3, group=64)) for b in blocks]
+    changes += [(b, Skip()) for b in blocks]
+    few, many = 2, 6
+    spent: dict[str, list[float]] = {"few": [], "many": [], "measured": [], "forward": []}
+
+    def timed(name: str, job: Callable[[], object]) -> None:
+        began = time.process_time()
+        job()
+        spent[name].append(time.process_time() - began)
+
+    with torch.no_grad():
+        plain = subject.model(**inputs).logits
+    for number in range(options.rounds):
+        for name, draws in (("few", few), ("many", many)):
+            timed(name, lambda draws=draws: forecast_changes(
+                subject.model, inputs, subject.chain, changes, draws=draws))  # fmt: skip
+        for change in (changes[5 + number], changes[-5 - number]):
+            timed("measured", lambda change=change: measured_divergence(
+                subject.model, inputs, subject.chain, change, plain=plain))  # fmt: skip
+        with torch.no_grad():
+            timed("forward", lambda: subject.model(**inputs))
+    found = {name: float(np.median(seconds)) for name, seconds in spent.items()}
+    draw = (found["many"] - found["few"]) / (many - few)
+    whole = found["few"] + draw * (options.draws - few)
+    return {
+        "tokens": "7680–8191 in 4 × 128", "changes": len(changes), "draws": options.draws,
+        "rounds": options.rounds, "seconds_of_a_draw": rounded(draw),
+        "seconds_before_the_draws": rounded(found["few"] - few * draw),
+        "seconds_of_a_measured_candidate": rounded(found["measured"]),
+        "seconds_of_a_forward_pass": rounded(found["forward"]),
+        "time_over_measuring_150": rounded(whole / (150 * found["measured"])),
+    }  # fmt: skip
+
+
 def rank(x: Array, y: Array) -> float:
     return float(spearmanr(x, y).statistic)
 
@@ -305,6 +371,7 @@ PARTS = {
     "budget": budget,
     "jacobians": jacobians,
     "forecast": forecast,
+    "cost": cost,
     "sigma": sigma,
 }
 
@@ -316,6 +383,7 @@ def main() -> None:
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas")
     parser.add_argument("--draws", type=int, default=64)
     parser.add_argument("--products", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=2, help="of the part cost")
     options = parser.parse_args()
     subject = opened(options.model, options.text)
     for name in options.parts.split(","):

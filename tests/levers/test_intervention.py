@@ -223,9 +223,71 @@ def test_bad_settings_are_refused():
         intervene(model, attention=2.0, layers=[7]),
     ):
         model(x)
-    bert, batch = models.READABLE["bert"]()
-    with pytest.raises(InvalidInputError, match="additions"), intervene(bert, attention=0.5):
-        bert(**batch)
+    squashed = nn.Sequential(*(Squashed() for _ in range(3))).double().eval()
+    with pytest.raises(InvalidInputError, match="additions"), intervene(squashed, attention=0.5):
+        squashed(x)
     neox, batch = models.READABLE["neox"]()
     with pytest.raises(InvalidInputError, match="one write"), intervene(neox, attention=0.5):
         neox(**batch)
+
+
+class Squashed(Known):
+    """A block whose output is no sum, and not the norm of one either."""
+
+    def forward(self, hidden):
+        return torch.tanh(super().forward(hidden))
+
+
+class PostNorm(Known):
+    """The same branches with the norm behind each addition."""
+
+    def forward(self, hidden):
+        hidden = self.first(hidden + self.attend(hidden))
+        return self.second(hidden + torch.tanh(self.mix(hidden)))
+
+
+def post_norm_stack(depth=3):
+    torch.manual_seed(0)
+    return nn.Sequential(*(PostNorm() for _ in range(depth))).double().eval()
+
+
+@torch.no_grad()
+def test_additions_of_post_norm_blocks_are_scaled_in_front_of_their_norm():
+    model, x = post_norm_stack(), points()
+    with intervene(model, residual=0.9, attention=0.5, feed_forward=2.0, layers=[0, 2]):
+        found = model(x)
+    h = x
+    for number, block in enumerate(model):
+        r, a, f = (1.0, 1.0, 1.0) if number == 1 else (0.9, 0.5, 2.0)
+        h = block.first(r * h + a * block.attend(h))
+        h = block.second(r * h + f * torch.tanh(block.mix(h)))
+    assert_close(found, h, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_norms_of_post_norm_blocks_are_removed_in_closed_form():
+    model, x = post_norm_stack(1), points()
+    block = model[0]
+    block.first.eps = block.second.eps = 0.0
+    with intervene(model, norm="removed", attention=0.5):
+        found = model(x)
+    h = x + 0.5 * block.attend(x)
+    h = h - h.mean(-1, keepdim=True)  # LayerNorm centres; the gain is 1
+    h = h + torch.tanh(block.mix(h))
+    assert_close(found, h, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert"])
+@torch.no_grad()
+def test_a_common_scale_of_stream_and_writes_leaves_a_post_norm_model_unchanged(name):
+    model, batch = models.READABLE[name]()
+    plain = model(**batch).logits.log_softmax(-1)
+
+    def cost(**change):
+        with intervene(model, **change):
+            other = model(**batch).logits.log_softmax(-1)
+        return (plain.exp() * (plain - other)).sum(-1).mean()
+
+    assert cost(residual=3.0, attention=3.0, feed_forward=3.0).abs() < 1e-6
+    assert cost(attention=3.0) > 1e-3
+    assert cost().abs() == 0

@@ -206,3 +206,18 @@ def test_a_prompt_of_few_tokens_says_nothing():
     piece, _ = piece_of(model, {"input_ids": batch["input_ids"][:, :4]})
     assert (column(piece, "tokens") == 3).all()
     assert np.isnan(column(piece, "mean_cosine")).all()
+
+
+def test_self_attention_is_split_where_a_block_has_cross_attention_too():
+    model, batch = models.t5()
+    piece, _ = piece_of(model, batch)
+    for name in ("part_self", "part_others", "part_sink", "spread_alone", "spread_permuted"):
+        assert np.isfinite(column(piece, name)).all(), name
+    _, blocks = heard(model, batch)
+    event = next(event for event in blocks if len(event.writes) == 3)  # of the decoder
+    assert event.writes[1].kind == "cross_attention"
+    state, write = event.hidden_in[0, 1:], event.writes[0].tensor[0, 1:]
+    alone = spread_balance(state, [write])
+    assert column(piece, "spread_alone")[0, 0] == pytest.approx(
+        float(alone.shares[0] / alone.spread), rel=1e-4
+    )

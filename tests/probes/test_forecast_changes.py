@@ -156,3 +156,55 @@ def test_bad_changes_are_refused():
             forecast_changes(model, inputs, chain, [(0, Skip())], mask=mask, draws=2, **READ)
     with pytest.raises(InvalidInputError, match="training"):
         forecast_changes(model.train(), inputs, chain, [(0, Skip())], **READ)
+
+
+def test_costs_below_the_rounding_of_single_precision_are_measured():
+    """Float32 logits of two models that differ by 1e-4: the cost is that of double precision."""
+    model, batch = models.llama()
+    batch = {**batch, "use_cache": False}
+    chain = model_anatomy(model, batch).depth
+    change = (1, Scale(amount=1 + 1e-4))
+    single = measured_divergence(model, batch, chain, change)
+    double = measured_divergence(model.double(), batch, chain, change)
+    assert (double < 1e-9).all()  # the rounding of a sum of 61 outcomes in float32 is 1e-7
+    np.testing.assert_allclose(single, double, rtol=0.05)
+
+
+def test_the_model_as_it_is_runs_once_where_its_output_is_known():
+    model, batch = models.llama()
+    batch = {**batch, "use_cache": False}
+    chain = model_anatomy(model, batch).depth
+    passes = []
+    model.model.norm.register_forward_hook(lambda *call: passes.append(1))
+    with torch.no_grad():
+        plain = model(**batch).logits
+    whole = measured_divergence(model, batch, chain, (1, Skip()))
+    again = measured_divergence(model, batch, chain, (1, Skip()), plain=plain)
+    assert len(passes) == 1 + 2 + 1
+    np.testing.assert_array_equal(whole, again)
+
+
+def test_outcomes_are_drawn_from_the_law_of_the_output():
+    """Mean of the gradients 0, covariance that of the law; an outcome of no mass is not drawn."""
+    model, inputs, chain = reader()
+    mass = torch.tensor([0.0, -torch.inf, 0.0, 0.0, -torch.inf, 0.0], dtype=torch.float64)
+
+    def masked(output):
+        return output + mass
+
+    one = {"state": inputs["state"][:1, :1]}
+    found = forecast_changes(model, one, chain, [(1, Scale(amount=1.1))], draws=4000, logits=masked)
+    slopes = found.slopes[0, 0]
+    assert np.isfinite(slopes).all()
+    with torch.no_grad():
+        before = model.blocks[0](one["state"])
+        after = model.blocks[1](before)
+        moved = model.output(0.1 * (after - before))[0, 0]
+        p = torch.softmax(masked(model.output(after))[0, 0], -1)
+        possible = torch.sort(moved - (p * moved).sum()).values.numpy()
+        exact = float((p * (moved - (p * moved).sum()).square()).sum())
+    drawn = np.unique(slopes.round(6))
+    assert len(drawn) == 4  # four outcomes have mass
+    assert np.abs(drawn[:, None] - possible).min(1).max() < 1e-5
+    assert abs(slopes.mean()) < 4 * np.sqrt(exact / 4000)
+    assert np.square(slopes).mean() == pytest.approx(exact, rel=0.1)

@@ -9,7 +9,7 @@ $$
 and a norm that reads the stream may keep its scale, divide by a constant (*frozen*: the median
 scale of its tokens in the model as it is), or not divide at all (*removed*). A common scale of the
 embedding and of all writes leaves a pre-norm model unchanged but for the norm's ε: it is no step
-size.
+size. In a post-norm model, $h \leftarrow \mathrm{norm}(r\,h + c_k\,w_k)$, $r = c_k$ does nothing.
 """
 
 import math
@@ -27,7 +27,7 @@ from flowscope.levers.selection import indices
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, Block, Chain, Tap
 from flowscope.tap.dispatch import Watcher, own_watchers, thread_watchers
-from flowscope.tap.residual import ADDITIONS, RESHAPES
+from flowscope.tap.residual import ADDITIONS, NORMS, RESHAPES
 from flowscope.tap.trace import arguments_of, outputs_in, tensors_in
 
 __all__ = ["Intervention", "intervene"]
@@ -35,6 +35,7 @@ __all__ = ["Intervention", "intervene"]
 Norms = Literal["keep", "frozen", "removed"]
 Watch = Callable[[int, Tensor], None]
 _IN_PLACE = frozenset({Tensor.add_, Tensor.__iadd__})
+_HEARD = ADDITIONS | RESHAPES | NORMS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +94,15 @@ def intervene(
     Raises
     ------
     InvalidInputError
-        For scales that are not finite, an unknown norm, layers that are not there, a block that is
-        not its input plus additions (post-norm), or one whose attention and feed-forward are one
-        write and get different scales. Raised from the model's first pass where it needs one.
+        For scales that are not finite, an unknown norm, layers that are not there, a block whose
+        additions cannot be followed, or one whose attention and feed-forward are one write and get
+        different scales. Raised from the model's first pass where it needs one.
 
     Notes
     -----
-    Neutral settings leave the model bitwise itself. Other threads run it untouched. Where the
+    Neutral settings leave the model bitwise itself. In a post-norm block both sides of each
+    addition are scaled in front of its norm, so that a common scale of stream and writes changes
+    nothing. Other threads run the model untouched. Where the
     residual is not scaled, a tap outside the ``with`` block hears the scaled writes.
 
     Examples
@@ -185,7 +188,7 @@ class Intervention:
                 f"{missing[0]}."
             )
         for block in depth.blocks:
-            for kinds in block.writes.values() if self._change.takes(block) else ():
+            for kinds in block.additions.values() if self._change.takes(block) else ():
                 if isinstance(kinds, Unavailable):
                     raise InvalidInputError(
                         f"The additions of {block.path} cannot be scaled: {kinds.reason}."
@@ -248,7 +251,9 @@ class Intervention:
             with torch._C.DisableTorchFunction():
                 if not centres:
                     centres.append(_centres(proceed, x, output))
-                return _rescaled(module, output, _scale(x, centres[0]), frozen)
+                changed = _rescaled(module, output, _scale(x, centres[0]), frozen)
+                mode.replace(output, changed)
+                return changed
 
         return around
 
@@ -283,6 +288,17 @@ class _Frame:
     block: Block
     carried: dict[int, tuple[Tensor, str, int]] = field(default_factory=dict)
 
+    def carry(self, stream: object, result: Tensor) -> None:
+        """Let a result be the stream where what it was made of is."""
+        seen = self.carried.get(id(stream))
+        if seen is not None:
+            self.carried[id(result)] = (result, *seen[1:])
+
+    def norms_stream(self, x: object) -> bool:
+        """Whether x is a stream that this block norms itself: a post-norm block."""
+        seen = self.carried.get(id(x))
+        return seen is not None and isinstance(self.block.writes[seen[1]], Unavailable)
+
 
 class _Additions(TorchFunctionMode):
     """Scales both sides of every addition to a stream of a running block."""
@@ -304,21 +320,27 @@ class _Additions(TorchFunctionMode):
         frame = self._frames[-1] if self._frames else None
         return frame is not None and id(x) in frame.carried
 
+    def replace(self, stream: Tensor, by: Tensor) -> None:
+        """Let another tensor take the place of one that is the stream."""
+        frame = self._frames[-1] if self._frames else None
+        if frame is not None:
+            frame.carry(stream, by)
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         """Let every function through but additions to a stream."""
         kwargs = kwargs or {}
         frame = self._frames[-1] if self._frames else None
-        if frame is None or func not in ADDITIONS | RESHAPES:
+        if frame is None or func not in _HEARD:
             return func(*args, **kwargs)
-        if func in RESHAPES:
-            result = func(*args, **kwargs)
-            seen = frame.carried.get(id(args[0])) if args else None
-            if seen is not None:
-                frame.carried[id(result)] = (result, *seen[1:])
-            return result
-        return self._added(frame, func, args, kwargs)
+        if func in ADDITIONS:
+            return self._added(frame, func, args, kwargs)
+        result = func(*args, **kwargs)
+        x = args[0] if args else kwargs.get("input")
+        if func in RESHAPES or frame.norms_stream(x):
+            frame.carry(x, result)
+        return result
 
     def _added(self, frame: _Frame, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         first, second = args[0], args[1] if len(args) > 1 else kwargs.get("other")
@@ -328,7 +350,7 @@ class _Additions(TorchFunctionMode):
         if on_first == on_second or (on_second and alpha != 1) or not isinstance(write, Tensor):
             return func(*args, **kwargs)
         stream, name, number = frame.carried[id(first if on_first else second)]
-        kinds = frame.block.writes[name]
+        kinds = frame.block.additions[name]
         assert not isinstance(kinds, Unavailable)
         kind = kinds[number] if number < len(kinds) else "external"
         scaled = write if self._change.scale(kind) == 1 else self._change.scale(kind) * write

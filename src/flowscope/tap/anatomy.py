@@ -43,6 +43,9 @@ class Block:
         For each stream that passes through: the position of its tensor in the block's output.
     writes
         For each stream: the kinds of its additions in order, or why they cannot be followed.
+    additions
+        The same where norms may stand between the additions, as in post-norm blocks; their writes
+        do not sum to the block.
     overwritten
         Streams whose input tensor the block writes into.
     sites
@@ -54,6 +57,7 @@ class Block:
     attentions: tuple[AttentionSite, ...]
     places: dict[str, int]
     writes: dict[str, tuple[WriteKind, ...] | Unavailable]
+    additions: dict[str, tuple[WriteKind, ...] | Unavailable]
     overwritten: frozenset[str]
     sites: dict[str, Site]
 

@@ -184,7 +184,7 @@ def _chain(trace: Trace, run: Calls) -> Chain:
     name = _chain_name([call.path for call in run])
     blocks = []
     for index, (call, place) in enumerate(zip(run, places, strict=True)):
-        followed = Followed(trace, call, streams)
+        followed = [Followed(trace, call, streams, through_norms=norms) for norms in (False, True)]
         blocks.append(_block(followed, _within(trace, call), (name, index, call), place))
     return Chain(name=name, blocks=tuple(blocks), streams=tuple(streams))
 
@@ -215,13 +215,20 @@ def _chain_name(paths: list[str]) -> str:
 
 
 def _block(
-    followed: Followed,
+    both: Sequence[Followed],
     attentions: list[Attention],
     where: tuple[str, int, ModuleCall],
     places: dict[str, int],
 ) -> Block:
     chain, index, call = where
+    followed, through_norms = both
     sites = []
+    ends = {stream: call.outputs[place].value for stream, place in places.items()}
+    writes = {stream: followed.writes(stream, end) for stream, end in ends.items()}
+    additions = {
+        stream: through_norms.writes(stream, end) if isinstance(known, Unavailable) else known
+        for (stream, end), known in zip(ends.items(), writes.values(), strict=True)
+    }
     for number, attention in enumerate(attentions):
         sources = followed.streams_of(attention.query)
         site = Site(
@@ -238,7 +245,8 @@ def _block(
         path=call.path,
         attentions=tuple(sites),
         places=places,
-        writes={s: followed.writes(s, call.outputs[p].value) for s, p in places.items()},
+        writes=writes,
+        additions=additions,
         overwritten=call.overwritten.intersection(places),
         sites={s: Site(chain=chain, index=index, path=call.path, call=0, stream=s) for s in places},
     )

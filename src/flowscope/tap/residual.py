@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from flowscope.errors import TapError
@@ -13,7 +14,7 @@ from flowscope.tap.events import BlockPass, Write, WriteKind, event
 from flowscope.tap.state import version
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, outputs_in
 
-__all__ = ["ADDITIONS", "RESHAPES", "Followed", "OpenBlock"]
+__all__ = ["ADDITIONS", "NORMS", "RESHAPES", "Followed", "OpenBlock"]
 
 ADDITIONS = frozenset(
     {torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__}
@@ -27,16 +28,24 @@ RESHAPES = frozenset(
 )
 
 
+# Functions that post-norm blocks apply to the stream itself.
+NORMS = frozenset({F.layer_norm, torch.layer_norm, F.rms_norm, torch.rms_norm})
+
+
 class Followed:
     """What one traced block did to its residual streams.
 
     A value belongs to a stream when it is the block's input or a sum of such a value and another
     one; the other one is a write. A write is followed back to the streams and attention calls that
-    it came from, which gives its kind.
+    it came from, which gives its kind. With ``through_norms`` a normed stream is a stream, as in
+    post-norm blocks, whose output is no sum.
     """
 
-    def __init__(self, trace: Trace, call: ModuleCall, streams: list[str]) -> None:
+    def __init__(
+        self, trace: Trace, call: ModuleCall, streams: list[str], *, through_norms: bool = False
+    ) -> None:
         self._trace, self._range = trace, call.ops
+        self._maps = RESHAPES | NORMS if through_norms else RESHAPES
         self._attention = {a.op: a for a in trace.attentions}
         self._stream = {call.inputs[s].value: s for s in streams}
         self._added: dict[int, tuple[int, ...]] = {call.inputs[s].value: () for s in streams}
@@ -44,7 +53,7 @@ class Followed:
             self._follow(trace.ops[number])
 
     def _follow(self, op: Op) -> None:
-        if op.func in RESHAPES and op.inputs[0] in self._added:
+        if op.func in self._maps and op.inputs[0] in self._added:
             self._stream[op.outputs[0]] = self._stream[op.inputs[0]]
             self._added[op.outputs[0]] = self._added[op.inputs[0]]
             return

@@ -1,6 +1,9 @@
 """What the field says of input that it cannot measure, and what it measures all the same."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tests import networks
@@ -9,6 +12,8 @@ from torch import nn
 
 import flowscope as fs
 from flowscope.errors import FlowscopeError, InvalidInputError
+from flowscope.instruments.field.findings import _large_changes
+from flowscope.instruments.field.forecast import RANK_ONLY
 from flowscope.instruments.field.jacobians import measure
 from flowscope.pde import jacobian_bounds
 from flowscope.probes.block_visit import block_visits
@@ -38,7 +43,36 @@ def test_one_token_says_that_nothing_can_be_compared(tmp_path):
     said = because(result)
     assert all(verdict.outcome != "holds" for verdict in result.verdicts)
     assert "no prompt has enough tokens" in said["F2"]
+    assert "Give longer prompts" in said["F1"]
     assert result.table["mean_cosine"].isna().all()
+
+
+def test_equal_tokens_have_no_spread_to_judge(tmp_path):
+    """Else F1 would judge how rounding spreads them: it held on 16 such prompts."""
+    model, _ = networks.llama()
+    batch = {"input_ids": torch.arange(4)[:, None].expand(4, 12).contiguous()}
+    result = read(model, batch, tmp_path)
+    assert "equal but for rounding" in because(result)["F1"]
+    assert result.table["spread_attention"].isna().all()
+    assert (result.table["effective_rank"] < 1.01).all()
+
+
+def test_changes_that_cost_nothing_give_no_finding(tmp_path):
+    model, batch = networks.llama(layers=2)
+    with torch.no_grad():
+        for block in model.model.layers:
+            block.self_attn.o_proj.weight.zero_()
+            block.mlp.down_proj.weight.zero_()
+    result = read(model, doubled(batch), tmp_path)
+    assert (result.forecast["measured"] == 0).all()
+    assert not any("costs most" in finding.text for finding in result.findings)
+
+
+def test_a_kind_that_measures_nothing_is_named_without_a_logarithm():
+    kinds = {"kind": ["skip", "scale"], "ratio": [0.0, 3.0], "ratio_total": [0.0, 3.0],
+             "trust": [RANK_ONLY] * 2}  # fmt: skip
+    records = SimpleNamespace(table=lambda name, *columns: pd.DataFrame(kinds))
+    assert "all blocks together cost 0 times" in _large_changes(records).text
 
 
 def test_one_block_is_measured_and_not_ranked(tmp_path):
@@ -59,8 +93,9 @@ def test_post_norm_has_no_budget_and_the_rest(tmp_path):
     for name in ("mean_cosine", "high_frequency_stream", "sigma_max"):
         assert result.table[name].notna().all(), name
     assert (result.forecast["predicted"] > 0).all()
-    assert "cannot be scaled" in result.interventions.reason
-    assert len(result.run.read_measurements()) == 1
+    changes = result.interventions.set_index(["subject", "change"])
+    assert changes.loc[("model", "attention × 0"), "kl"] > 0
+    assert changes["cosine_last"].notna().all()
     page = result.report().read_text(encoding="utf-8")
     assert "post-norm" in page
 

@@ -34,6 +34,11 @@ def test_forecast_needs_rank_and_size(changes, outcome):
     assert _verdict(**changes).outcome == outcome
 
 
+def test_few_prompts_are_counted_in_each_half():
+    """Eight prompts are four to forecast and four to measure: “give at least 8” would mislead."""
+    assert "at least 8 prompts in each half of the texts" in _verdict(prompts=4).because
+
+
 def test_as_good_as_the_relative_error_is_not_better():
     assert _verdict(error="exact").outcome != "holds"
 
@@ -44,4 +49,4 @@ def test_forecast_of_one_batch_abstains_and_says_why(tmp_path):
     verdict = {one.name: one for one in result.verdicts}["F3"]
     assert verdict.outcome == "abstains"
     assert "two batches" in verdict.because
-    assert "two batches" in result.forecast.reason
+    assert "set batch to 1" in result.forecast.reason

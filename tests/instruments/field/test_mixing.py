@@ -27,5 +27,23 @@ def test_mixing_follows_the_planted_shift(shift, scale, outcome):
     assert _verdict(shift, scale) == outcome
 
 
-def test_mixing_abstains_without_numbers():
-    assert _verdict(np.nan, 0.0) == "abstains"
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("mean_cosine", "Give longer prompts"),
+        ("energy_attention", "post-norm"),
+        ("part_others", "not the same tokens"),
+        ("", "equal but for rounding"),
+    ],
+)
+def test_mixing_abstains_without_numbers_and_says_why(column, reason):
+    empty = pd.DataFrame({"spread_alone": [np.nan], "spread_permuted": [np.nan]})
+    blocks = pd.DataFrame(
+        {name: [1.0] for name in ("mean_cosine", "energy_attention", "part_others")}
+    )
+    blocks.loc[:, blocks.columns == column] = np.nan
+    tables = {"mixing": empty, "blocks": blocks}
+    records = SimpleNamespace(table=lambda name, *columns: tables[name], settings={"seed": 0})
+    [verdict] = mixing(records)
+    assert verdict.outcome == "abstains"
+    assert reason in verdict.because

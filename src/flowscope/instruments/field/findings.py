@@ -44,7 +44,7 @@ def _large_changes(records: Records) -> Finding | None:
     large = [row for row in rows if row["trust"] == RANK_ONLY]
     if not large:
         return None
-    worst = max(large, key=lambda row: abs(math.log(row["ratio_total"])))
+    worst = max(large, key=lambda row: _distance(float(row["ratio_total"])))
     listed = " and ".join(_KINDS.get(str(row["kind"]), str(row["kind"])) for row in large)
     return Finding(
         text=f"The forecast of {listed} is good for the rank alone: "
@@ -54,6 +54,11 @@ def _large_changes(records: Records) -> Finding | None:
         figure="agreement",
         next="Use this forecast to choose candidates, and measure those that you would change.",
     )
+
+
+def _distance(ratio: float) -> float:
+    """How far a ratio is from 1, in logarithms."""
+    return abs(math.log(ratio)) if ratio > 0 else math.inf
 
 
 def _stiff(records: Records) -> Finding | None:
@@ -81,7 +86,7 @@ def _stiff(records: Records) -> Finding | None:
     )
 
 
-def _rounding(records: Records) -> Finding:
+def _rounding(records: Records) -> Finding | None:
     """Which block costs most, and which least, when its weights are rounded."""
     names = ("layer", "bits", "predicted", "low", "high", "measured")
     rows = complete_rows(records, "forecast", names, ("kind", "trust"))
@@ -89,6 +94,8 @@ def _rounding(records: Records) -> Finding:
     if not rows:
         raise Missing("forecast")
     dear, cheap = (pick(rows, key=lambda row: row["predicted"]) for pick in (max, min))
+    if not dear["predicted"] > 0:
+        return None
     low, high = float(dear["low"]), float(dear["high"])
     return Finding(
         text=f"Rounding to {int(dear['bits'])} bits costs most in block {int(dear['layer'])}, "

@@ -7,6 +7,7 @@ decide every sum.
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -14,10 +15,20 @@ from torch import Tensor
 from flowscope.errors import FlowscopeError
 from flowscope.pde import collapse, token_spectrum
 
-__all__ = ["LEAST", "attempted", "cloud", "first_tokens", "massive_tokens", "median", "widened"]
+__all__ = [
+    "LEAST",
+    "attempted",
+    "cloud",
+    "first_tokens",
+    "massive_tokens",
+    "median",
+    "spread_out",
+    "widened",
+]
 
 T = TypeVar("T")
 _MASSIVE = 20.0
+_ROUNDINGS = 64
 LEAST = 4
 """Tokens that are left, below which a prompt says nothing."""
 
@@ -36,6 +47,12 @@ def cloud(x: Float[Tensor, "n d"]) -> dict[str, float]:
     if spectrum is not None:
         found["high_frequency_stream"] = float(spectrum.high_frequency)
     return found
+
+
+def spread_out(x: Float[Tensor, "n d"]) -> bool:
+    """Whether tokens lie further apart than rounding puts equal ones."""
+    apart = (x - x.mean(0)).norm()
+    return bool(apart > _ROUNDINGS * torch.finfo(x.dtype).eps * x.norm())
 
 
 def massive_tokens(
@@ -62,7 +79,7 @@ def widened(x: Tensor) -> Tensor:
 
 def median(x: Tensor) -> float:
     """Median of numbers; NaN of none."""
-    return float(x.double().quantile(0.5)) if len(x) else float("nan")
+    return float(np.median(x.double().cpu().numpy())) if len(x) else float("nan")
 
 
 def attempted(make: Callable[[], T]) -> T | None:

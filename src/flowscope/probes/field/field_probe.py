@@ -28,6 +28,7 @@ from flowscope.probes.field.cloud import (
     first_tokens,
     massive_tokens,
     median,
+    spread_out,
     widened,
 )
 from flowscope.probes.field.output_path import OutputPath, output_path
@@ -52,6 +53,7 @@ COLUMNS = (
 """What is kept of every prompt and block; NaN where a block does not have it."""
 
 _KINDS = {"attention": ("attention", "cross_attention"), "feed_forward": ("feed_forward",)}
+_SELF = ("attention",)  # what is split into parts: queries and keys are the same tokens
 
 
 class FieldProbe(TapProbe):
@@ -127,7 +129,8 @@ class FieldProbe(TapProbe):
         massive = massive_tokens(counted, before, after)
         used = counted & ~massive & ~first_tokens(counted)
         writes = {kind: _sum_of(event.writes, kinds) for kind, kinds in _KINDS.items()}
-        parts = self._parts(event, writes["attention"], ~used) if bool(finite.all()) else None
+        write = _sum_of(event.writes, _SELF)
+        parts = self._parts(event, write, ~used) if bool(finite.all()) else None
         if event.site.index == 0:
             self._values.append(_start(before, used))
         rows = []
@@ -219,7 +222,7 @@ class _Parts:
         self, row: int, chosen: Bool[Tensor, "L"], before: Tensor, writes: Sequence[Write]
     ) -> dict[str, float]:
         """Sizes relative to the write, and what permuted keys do to the spread."""
-        whole = _sum_of(writes, _KINDS["attention"])
+        whole = _sum_of(writes, _SELF)
         assert whole is not None
         size = whole[row][chosen].norm(dim=-1).clamp_min(torch.finfo(whole.dtype).tiny)
         sizes = {
@@ -227,14 +230,18 @@ class _Parts:
             for name, part in (("self", self.own), ("others", self.others), ("sink", self.sink))
         }
         state = before[chosen]
-        balance = attempted(lambda: spread_balance(state, [self.permuted[row][chosen]]))
         found = sizes | {"leak": median(self.leak[row][chosen])}
-        if balance is not None:
-            found["spread_permuted"] = float(balance.shares[0] / balance.spread)
-        alone = attempted(lambda: spread_balance(state, [whole[row][chosen]]))
-        if alone is not None:
-            found["spread_alone"] = float(alone.shares[0] / alone.spread)
+        for name, write in (("permuted", self.permuted), ("alone", whole)):
+            share = attempted(partial(_only_share, state, write[row][chosen]))
+            if share is not None:
+                found[f"spread_{name}"] = share
         return found
+
+
+def _only_share(state: Float[Tensor, "n d"], write: Float[Tensor, "n d"]) -> float | None:
+    """Change of the spread by one write, as a share of it; None of equal tokens."""
+    balance = spread_balance(state, [write])
+    return float(balance.shares[0] / balance.spread) if spread_out(state) else None
 
 
 def _attention_parts(
@@ -297,8 +304,15 @@ def _shuffled(
     ahead = (~fixed).cumsum(-1)
     rank = torch.where(fixed, ahead[..., -1:] + fixed.cumsum(-1), ahead) - 1
     to = torch.empty_like(places).scatter_(-1, rank, places)
-    fro = torch.argsort(torch.where(fixed, 2.0 + places, drawn), -1)
+    fro = _argsort(torch.where(fixed, 2.0 + places, drawn))
     return torch.zeros_like(P).scatter(-1, to, torch.gather(P, -1, fro))
+
+
+def _argsort(x: Tensor) -> Tensor:
+    """Order along the last axis; on the CPU by numpy, which is ten times as fast."""
+    if x.device.type != "cpu":
+        return x.argsort(-1)
+    return torch.from_numpy(np.argsort(x.numpy(), axis=-1))
 
 
 def _start(state: Float[Tensor, "batch L d"], used: Bool[Tensor, "batch L"]) -> NDArray[np.float64]:
@@ -330,7 +344,7 @@ def _balance(
             found[f"energy_{name}"] = median(energy.work[places].sum(0) / energy.energy)
             found[f"radial_{name}"] = median(energy.radial[first])
             found[f"angular_{name}"] = median(energy.angular[first])
-        if places and spread is not None:
+        if places and spread is not None and spread_out(state):
             found[f"spread_{name}"] = float(spread.shares[places].sum() / spread.spread)
             found[f"cosine_{name}"] = float(spread.cosine_changes[places].sum())
     return found

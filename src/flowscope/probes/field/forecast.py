@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -128,18 +128,18 @@ def forecast_changes(
 
     with torch.enable_grad():
         z = logits(_pass(model, inputs, chain, keep, leaf=True)).float()
-        _check_logits(z)
-        log_p = torch.log_softmax(z, -1)
+    _check_logits(z)
     counted = _positions(mask, z)
     used = sorted({index for index, _ in changes})
     slopes = np.empty((len(changes), len(z), draws))
-    generator = torch.Generator().manual_seed(seed)
-    p = log_p.detach().exp().cpu()
+    p = torch.softmax(z.detach(), -1)
+    drawing = _Drawing(p, seed)
+    expected = -p * counted[..., None]
     for draw in range(draws):
-        y = torch.multinomial(p.flatten(0, 1), 1, generator=generator).view(*z.shape[:2], 1)
-        total = (log_p.gather(-1, y.to(z.device))[..., 0] * counted).sum()
+        # the gradient of log p(y) by the logits: one at the outcome drawn, less p
+        pull = expected.scatter_add(-1, drawing.next(), counted[..., None].to(expected))
         gradients = torch.autograd.grad(
-            total, [hidden[index] for index in used], retain_graph=draw + 1 < draws
+            z, [hidden[index] for index in used], pull, retain_graph=draw + 1 < draws
         )
         by_layer = dict(zip(used, gradients, strict=True))
         for number, (index, _) in enumerate(changes):
@@ -162,6 +162,7 @@ def measured_divergence(
     *,
     mask: Tensor | None = None,
     logits: Logits = lambda output: output.logits,
+    plain: Tensor | None = None,
 ) -> Float[Array, "prompts"]:
     """KL of the output without a change from that with it, nats per token of each prompt.
 
@@ -171,21 +172,48 @@ def measured_divergence(
         As for `forecast_changes`.
     change
         Index of a block, and what is done to it.
+    plain
+        Logits of the model as it is on these inputs, where they are known: one pass less.
     """
     _check(model, chain, [change], 2)
-    whole = logits(model(**inputs)).float()
+    whole = logits(model(**inputs)) if plain is None else plain
     _check_logits(whole)
-    plain = torch.log_softmax(whole, -1)
 
     def swapped(visit: "_Visit") -> Tensor | None:
         if visit.block.index != change[0]:
             return None
         return change[1].state(visit.module, visit.before, visit.after, visit.again)
 
-    other = torch.log_softmax(logits(_pass(model, inputs, chain, swapped)).float(), -1)
-    each = torch.where(plain > -torch.inf, plain.exp() * (plain - other), 0.0).sum(-1)
-    counted = _positions(mask, plain).to(each)
-    return np.asarray(((each * counted).sum(1) / counted.sum(1)).double().cpu().numpy())
+    other = logits(_pass(model, inputs, chain, swapped))
+    counted = _positions(mask, whole)
+    return np.array([_divergence(*rows) for rows in zip(whole, other, counted, strict=True)])
+
+
+def _divergence(z: Tensor, other: Tensor, counted: Tensor) -> float:
+    """Mean over positions of KL(softmax z ‖ softmax other).
+
+    In double precision, because the sum over outcomes of single precision is off by more than a
+    small change costs.
+    """
+    p, q = (torch.log_softmax(x[counted].double(), -1) for x in (z, other))
+    each = torch.where(p > -torch.inf, p.exp() * (p - q), 0.0).sum(-1)
+    return max(float(each.mean()), 0.0)
+
+
+class _Drawing:
+    """Outcomes drawn at every position from its probabilities; the same on every device."""
+
+    def __init__(self, p: Float[Tensor, "batch N outcomes"], seed: int) -> None:
+        self._device = p.device
+        self._sums = torch.stack([row.double().cumsum(-1).float() for row in p.cpu()])
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def next(self) -> Int[Tensor, "batch N 1"]:
+        """Outcomes of the next draw; one of probability 0 is never drawn."""
+        whole = self._sums[..., -1:]
+        at = torch.rand(whole.shape, generator=self._generator) * whole
+        found = torch.searchsorted(self._sums, at, right=True)
+        return found.clamp_max(self._sums.shape[-1] - 1).to(self._device)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,11 +27,7 @@ def mixing(records: Records) -> list[Verdict]:
     """Judge F1 from the table ``mixing``."""
     frame = records.table("mixing", "spread_alone", "spread_permuted").dropna()
     if not len(frame):
-        reason = (
-            "attention could not be followed to its write in any block: the blocks are post-norm, "
-            "add attention and feed-forward in one write, or have another map between"
-        )
-        return [not_measured(MIXING, reason)]
+        return [not_measured(MIXING, _why_not(records))]
     seed, n = int(records.settings["seed"]), len(frame)
     alone, permuted = (frame[name].to_numpy() for name in ("spread_alone", "spread_permuted"))
     column = (permuted - alone)[:, None]
@@ -55,3 +51,25 @@ def mixing(records: Records) -> list[Verdict]:
             units=n,
         )
     ]
+
+
+def _why_not(records: Records) -> str:
+    """Why no prompt has a number, from what the blocks have."""
+    names = ("mean_cosine", "energy_attention", "part_others")
+    there = records.table("blocks", *names)[list(names)].notna().any()
+    if not there["mean_cosine"]:
+        return (
+            "no prompt has 4 tokens whose directions can be compared: the first token and "
+            "massive ones are left out. Give longer prompts"
+        )
+    if not there["energy_attention"]:
+        return (
+            "attention could not be followed to its write in any block: the blocks are post-norm, "
+            "or add attention and feed-forward in one write"
+        )
+    if not there["part_others"]:
+        return (
+            "attention could not be followed to its write in any block: another map than a linear "
+            "one stands between, or queries and keys are not the same tokens"
+        )
+    return "the tokens of every prompt are equal but for rounding, so that they have no spread"

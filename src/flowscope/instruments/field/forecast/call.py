@@ -16,14 +16,12 @@ from flowscope.instruments.field.forecast.measure import (
     Candidates,
     forecast_arrays,
     joined_costs,
-    logits_of,
-    mask_of,
+    measured_costs,
 )
 from flowscope.instruments.field.forecast.summary import cost_rows
 from flowscope.instruments.field.subject import prepare
 from flowscope.models.reading.subject import ReadingSubject
 from flowscope.probes import model_anatomy
-from flowscope.probes.field.forecast import measured_divergence
 from flowscope.records import Run, Unavailable
 from flowscope.tap import Chain
 
@@ -142,8 +140,5 @@ def _measured(
     model: nn.Module, batch: Any, chain: Chain, wanted: Candidates, chosen: list[int]
 ) -> np.ndarray[Any, Any]:
     rows = np.full((len(wanted), len(batch.prompts)), np.nan)
-    for place in chosen:
-        rows[place] = measured_divergence(
-            model, batch.inputs, chain, wanted[place], mask=mask_of(batch), logits=logits_of
-        )
+    rows[chosen] = measured_costs(model, batch, chain, [wanted[place] for place in chosen])
     return rows

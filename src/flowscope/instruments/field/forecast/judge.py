@@ -93,6 +93,7 @@ def judge_forecast(predicted: Array, error: Array, measured: Array, *, seed: int
         f"correlation of {rank:.2f}, the relative output error {peer:.2f}; measured cost over "
         f"forecast is {ratio:.2f} (median over blocks)",
         units=n,
+        unit="prompts in each half of the texts (to forecast, to measure)",
         guard=f"{blocks} blocks are too few to rank; F3 needs {LEAST_BLOCKS}" if short else "",
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -28,7 +29,7 @@ from flowscope.probes.field.forecast import forecast_changes, measured_divergenc
 from flowscope.records import Unavailable
 from flowscope.tap import Chain
 
-__all__ = ["Candidates", "forecast", "forecast_arrays", "joined_costs", "logits_of", "mask_of"]
+__all__ = ["Candidates", "forecast", "forecast_arrays", "joined_costs", "measured_costs"]
 
 Candidates = list[tuple[int, Change]]
 """Index of a block, and what is done to it."""
@@ -52,7 +53,8 @@ def forecast(bench: FieldBench) -> None:
     if len(batches) < 2:
         raise Abstention(
             "a forecast is tested on prompts it has not seen and needs two batches; all "
-            f"{material.size} prompts are in one batch of at most {config.batch}"
+            f"{material.size} prompts are in one batch of at most {config.batch}. Give more "
+            f"prompts, or set batch to {max(material.size // 2, 1)}"
         )
     model = bench.subject.loaded.model
     chain = model_anatomy(model, batches[0].inputs).depth
@@ -177,14 +179,22 @@ def forecast_arrays(
 def _measured(
     bench: FieldBench, batch: Any, chain: Chain, changes: Candidates
 ) -> Mapping[str, NDArray[np.float64]]:
-    model = bench.subject.loaded.model
+    return {"measured": measured_costs(bench.subject.loaded.model, batch, chain, changes)}
+
+
+@torch.no_grad()
+def measured_costs(
+    model: nn.Module, batch: Any, chain: Chain, changes: Candidates
+) -> NDArray[np.float64]:
+    """Measured cost by candidate and prompt; the model as it is runs once for all of them."""
+    plain = logits_of(model(**batch.inputs))
     rows = [
         measured_divergence(
-            model, batch.inputs, chain, change, mask=mask_of(batch), logits=logits_of
+            model, batch.inputs, chain, change, mask=mask_of(batch), logits=logits_of, plain=plain
         )
         for change in changes
     ]
-    return {"measured": np.stack(rows)}
+    return np.stack(rows)
 
 
 def _long(

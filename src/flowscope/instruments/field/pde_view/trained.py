@@ -100,7 +100,7 @@ def readings(bench: PdeBench, place: Place, made: Network, first: int = 0) -> ND
     """
     task = bench.subject.tasks[place[0]]
     chosen = read_examples(bench, place[0], place[2])
-    path = states_of(made, task.test_inputs[chosen]).double().cpu()
+    path = states_of(made, task.test_inputs[chosen]).cpu()
     start, path = path[0], path[first:]
     values = np.full((len(path), path.shape[1], len(MEASURES)), np.nan)
     for depth, states in enumerate(path):
@@ -113,13 +113,15 @@ def _read(
     states: Float[Tensor, "batch N d"], start: Float[Tensor, "batch N d"]
 ) -> NDArray[np.float64]:
     """Measures of one depth, ``[examples, measures]``."""
+    narrow = states  # in the precision of the network: rounding of equal tokens is no direction
+    states, start = states.double(), start.double()
     centred, origin = (x - x.mean(-1, keepdim=True) for x in (states, start))
     rows = torch.full((len(states), len(MEASURES)), torch.nan, dtype=torch.float64)
     rows[:, 0] = F.cosine_similarity(states, start, dim=-1).mean(-1)
     rows[:, 1] = F.cosine_similarity(centred, origin, dim=-1).mean(-1)
     rows[:, 5] = states.square().mean((-1, -2)).sqrt()
     try:
-        found = collapse(states)
+        found = collapse(narrow)
         rows[:, 2], rows[:, 3] = found.mean_cosine, found.effective_rank
         rows[:, 4] = token_spectrum(states).high_frequency
     except InvalidInputError:  # a zero state has no direction, equal tokens have no spectrum
