@@ -194,4 +194,5 @@ def _copies(clouds: Clouds) -> str:
     """How many prompts repeat others, in words."""
     if not clouds.copies:
         return ""
-    return f", because {clouds.copies} prompt{'s repeat' if clouds.copies > 1 else ' repeats'} others"
+    one = clouds.copies == 1
+    return f", because {clouds.copies} prompt{' repeats' if one else 's repeat'} others"
