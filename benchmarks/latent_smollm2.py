@@ -7,8 +7,12 @@ neighbours, one occurrence of each token, goes from 7 to 20), and what do the ve
     python -m benchmarks.latent_smollm2 MODEL wikitext2_test.txt.gz
 
 The texts are 24 windows of 128 tokens, from token 1280 on. The model is SmolLM2-135M-Instruct as
-its four-bit file has it, not the base model in full precision of the trials. Controls are left out:
-they can only take a *holds* away.
+its four-bit file has it, not the base model in full precision of the trials. Controls are left out
+(they can only take a *holds* away) unless asked for; then every setting is that of the command:
+
+    python -m benchmarks.latent_smollm2 MODEL wikitext2_test.txt.gz --controls --run FOLDER
+
+A run that was killed goes on in FOLDER.
 """
 
 import argparse
@@ -34,6 +38,9 @@ FIGURES = {
     "two-neighbour dimension, types, block 2": ("dimension_two_nn", "types", 2, 7.0),
     "two-neighbour dimension, types, block 28": ("dimension_two_nn", "types", 28, 20.0),
 }
+TABLES = (
+    "samples", "output_entropy", "rates", "turning_layers", "memory", "refinement", "clustering",
+)  # fmt: skip
 KEPT = (
     "layer", "sample", "rank", "entropy_knn", "entropy_gaussian", "negentropy", "bias",
     "dimension_two_nn", "dimension_mle", "same_type_neighbours", "mean_cosine", "effective_rank",
@@ -45,6 +52,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("text", type=Path)
     parser.add_argument("--only", default="", help="a verdict, such as L1; all when not given")
+    parser.add_argument("--controls", action="store_true", help="settings of the command")
+    parser.add_argument("--run", type=Path, help="run folder; a temporary one when not given")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
     options = parser.parse_args()
     loaded = load(options.model)
@@ -53,14 +62,15 @@ def main() -> None:
     ids = loaded.tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"][0]
     windows = ids[FIRST : FIRST + WINDOWS * TOKENS].reshape(WINDOWS, TOKENS)
     start, clock = time.process_time(), time.perf_counter()
+    less = {"controls": False, "ranks": (8,), "surrogates": 1, "output_tokens": 8}
     with tempfile.TemporaryDirectory() as folder:
         result = fs.latent(
             loaded, inputs=[
                 {"input_ids": part, "attention_mask": torch.ones_like(part)}
                 for part in windows.split(4)
             ],
-            out=f"{folder}/run", progress=False, prompts=WINDOWS, tokens=TOKENS, controls=False,
-            ranks=(8,), surrogates=1, output_tokens=8, only=options.only or (),
+            out=options.run or f"{folder}/run", progress=False, prompts=WINDOWS, tokens=TOKENS,
+            only=options.only or (), **({} if options.controls else less),
         )  # fmt: skip
         times = {
             "processor_seconds": round(time.process_time() - start, 1),
@@ -78,7 +88,7 @@ def _said(result: fs.Latent) -> dict[str, object]:
     table = result.table if entropies else pd.DataFrame(columns=list(KEPT))
     figures = {}
     for name, (column, sample, layer, asked) in FIGURES.items() if entropies else ():
-        there = (table["sample"] == sample) & (table["layer"] == layer)
+        there = (table["sample"] == sample) & (table["layer"] == layer) & (table["rank"] == 8)
         value = float(table.loc[there, column].iloc[0])
         figures[name] = {"asked": asked, "measured": round(value, 4), "ratio": value / asked}
         print(f"{name}: {value:.3f} (trial {asked})")
@@ -93,7 +103,7 @@ def _said(result: fs.Latent) -> dict[str, object]:
         ],
         "tables": {
             name: json.loads(result.tables[name].round(5).to_json(orient="records"))
-            for name in ("rates", "clustering")
+            for name in TABLES
             if name in result.tables
         },
         "stages": result.to_json()["stages"],
