@@ -109,4 +109,5 @@ def test_constant_states_give_reasons_and_no_entropy(tmp_path):
     np.testing.assert_allclose(result.table["mean_cosine"], 1, atol=1e-6)
     np.testing.assert_allclose(result.table["effective_rank"], 1, atol=1e-6)
     assert any("lie in 0 dimensions" in m.because for m in result.run.read_measurements())
-    result.report()
+    page = result.report().read_text(encoding="utf-8")
+    assert 'id="plot-entropies"' not in page
