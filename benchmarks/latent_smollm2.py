@@ -12,7 +12,10 @@ its four-bit file has it, not the base model in full precision of the trials. Co
 
     python -m benchmarks.latent_smollm2 MODEL wikitext2_test.txt.gz --controls --run FOLDER
 
-A run that was killed goes on in FOLDER.
+A run that was killed goes on in FOLDER. What a run has made until now, with L2 judged from the
+shards of the blocks without the twins, is written by
+
+    python -m benchmarks.latent_smollm2 - - --read FOLDER
 """
 
 import argparse
@@ -20,15 +23,24 @@ import gzip
 import json
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import torch
+from safetensors.numpy import load_file
 
 import flowscope as fs
 from benchmarks.machine import described
 from benchmarks.panel_runs import row_of
+from flowscope.instruments.latent.config import LatentConfig
+from flowscope.instruments.latent.entropy.judge import rise_and_fall
+from flowscope.instruments.latent.rate.judge import judge_rates
+from flowscope.instruments.latent.rate.tables import halves_of_rates, rates_table
 from flowscope.models.loading import load
+from flowscope.records import Verdict
 
 RESULT = Path(__file__).parent / "results" / "latent_smollm2.json"
 FIRST, WINDOWS, TOKENS = 1280, 24, 128
@@ -55,7 +67,11 @@ def main() -> None:
     parser.add_argument("--controls", action="store_true", help="settings of the command")
     parser.add_argument("--run", type=Path, help="run folder; a temporary one when not given")
     parser.add_argument("--out", type=Path, default=RESULT, help="file of the results")
+    parser.add_argument("--read", type=Path, help="write what a stopped run has made")
     options = parser.parse_args()
+    if options.read is not None:
+        _write(options.out, _stopped(options.read))
+        return
     loaded = load(options.model)
     with gzip.open(options.text, "rt", encoding="utf-8") as file:
         text = file.read()[: 40 * (FIRST + WINDOWS * TOKENS)]
@@ -77,36 +93,69 @@ def main() -> None:
             "wall_seconds": round(time.perf_counter() - clock, 1),
         }
         document = {"machine": described(), **times, **_said(result)}
-    options.out.write_text(
-        json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    _write(options.out, document)
+
+
+def _write(file: Path, document: dict[str, object]) -> None:
+    file.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _stopped(folder: Path) -> dict[str, object]:
+    """Tables, L1 with controls and L2 without them, of a run that did not finish."""
+    tables = {file.stem: pd.read_csv(file) for file in (folder / "tables").glob("*.csv")}
+    settings = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    arrays = load_file(folder / "arrays" / "entropy_halves.safetensors")
+    view = SimpleNamespace(arrays=lambda name: arrays, settings={"ranks": [8, 16], "seed": 0})
+    steps = []
+    for file in sorted((folder / "shards").glob("rate-0*.safetensors")):
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for key, value in load_file(file).items():
+            sample, _, part = key.partition("/")
+            found.setdefault(sample, {})[part] = value
+        steps.append(found)
+    samples = tables["samples"].set_index("sample")["prompts"].to_dict()
+    halves = halves_of_rates("model", samples, steps)
+    verdicts = [*rise_and_fall(view), judge_rates(halves, rank=8)]
+    clouds = SimpleNamespace(samples={k: SimpleNamespace(groups=v) for k, v in samples.items()})
+    rates = rates_table(LatentConfig(), clouds, steps)
+    return {
+        "machine": described(),
+        "commit": settings.get("commit", ""),
+        "blocks_with_a_rate": len(steps),
+        **_told({**tables, "rates": rates}, verdicts),
+    }
 
 
 def _said(result: fs.Latent) -> dict[str, object]:
     """Figures, verdicts and tables of a run."""
-    entropies = "layers" in result.tables
-    table = result.table if entropies else pd.DataFrame(columns=list(KEPT))
+    tables = {name: result.tables[name] for name in ("layers", *TABLES) if name in result.tables}
+    return {**_told(tables, result.verdicts), "stages": result.to_json()["stages"]}
+
+
+def _told(tables: Mapping[str, pd.DataFrame], verdicts: Iterable[Verdict]) -> dict[str, object]:
+    entropies = "layers" in tables
+    table = tables["layers"] if entropies else pd.DataFrame(columns=list(KEPT))
     figures = {}
     for name, (column, sample, layer, asked) in FIGURES.items() if entropies else ():
         there = (table["sample"] == sample) & (table["layer"] == layer) & (table["rank"] == 8)
         value = float(table.loc[there, column].iloc[0])
         figures[name] = {"asked": asked, "measured": round(value, 4), "ratio": value / asked}
         print(f"{name}: {value:.3f} (trial {asked})")
-    for verdict in result.verdicts:
+    verdicts = list(verdicts)
+    for verdict in verdicts:
         print(verdict.name, verdict.outcome, verdict.because)
     return {
         "figures": figures,
-        "verdicts": {verdict.name: row_of(verdict) for verdict in result.verdicts},
+        "verdicts": {verdict.name: row_of(verdict) for verdict in verdicts},
         "layers": [
             {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
             for row in table[list(KEPT)].to_dict("records")
         ],
         "tables": {
-            name: json.loads(result.tables[name].round(5).to_json(orient="records"))
+            name: json.loads(tables[name].round(5).to_json(orient="records"))
             for name in TABLES
-            if name in result.tables
+            if name in tables
         },
-        "stages": result.to_json()["stages"],
     }
 
 

@@ -7,6 +7,7 @@ Points are correlated Gaussians; the peers are timed on a few clouds, in turn wi
 Times are those of the processor, because other programs may run.
 
     python -m benchmarks.latent_time
+    python -m benchmarks.latent_time --command          # the whole command instead
 
 scikit-dimension has dimensions and no entropy: it is compared with our two dimensions, in all
 coordinates, on the sample and every half. It is timed only where it is installed; it need not be
@@ -20,6 +21,9 @@ import argparse
 import json
 import math
 import resource
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -46,7 +50,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=LAYERS)
     parser.add_argument("--peer-clouds", type=int, default=2)
+    parser.add_argument("--command", action="store_true", help="time `flowscope latent` alone")
     options = parser.parse_args()
+    before = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    if options.command:
+        _write({**before, "default_command": _command()})
+        return
     g = torch.Generator().manual_seed(0)
     groups = torch.arange(POINTS) % 24
     halves = half_samples(groups, DRAWS, g)
@@ -57,7 +66,7 @@ def main() -> None:
     scale = torch.linspace(1, 0.05, WIDTH, dtype=torch.float64)
     clouds = options.layers * SAMPLES
     peers = Peers()
-    before, memory, ours, shapes, tree = _memory(), 0.0, 0.0, 0.0, 0.0
+    start_memory, memory, ours, shapes, tree = _memory(), 0.0, 0.0, 0.0, 0.0
     for cloud in range(clouds):
         x = torch.randn(POINTS, WIDTH, generator=g, dtype=torch.float64) * scale
         start = time.process_time()
@@ -67,7 +76,11 @@ def main() -> None:
         start = time.process_time()
         shape = cloud_shape(x, axes, sample)["shape"]
         shapes += time.process_time() - start
-        memory = max(memory, _memory() - before) if cloud < clouds - options.peer_clouds else memory
+        memory = (
+            max(memory, _memory() - start_memory)
+            if cloud < clouds - options.peer_clouds
+            else memory
+        )
         if cloud < clouds - options.peer_clouds:
             continue
         y = axes.coordinates.numpy()
@@ -88,9 +101,24 @@ def main() -> None:
         "times_faster_than_tree": round(tree / options.peer_clouds * clouds / max(ours, 1e-9), 2),
         "shape_seconds": round(shapes / clouds * whole, 2),
         "scikit_dimension": peers.said(shapes / clouds, whole),
+        "default_command": before.get("default_command", "not timed"),
     }
+    _write(document)
+
+
+def _write(document: dict[str, object]) -> None:
     print(document)
     RESULT.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _command() -> dict[str, object]:
+    """Processor time of the command without arguments, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        call = [sys.executable, "-m", "flowscope", "latent", "--out", folder]
+        subprocess.run(call, check=False, stdout=subprocess.DEVNULL)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = round(used.ru_utime + used.ru_stime, 1)
+    return {"command": "flowscope latent", "processor_seconds": seconds}
 
 
 def _tree(y: np.ndarray, groups: np.ndarray, halves: np.ndarray) -> list[float]:
