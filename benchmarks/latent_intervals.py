@@ -32,11 +32,15 @@ from flowscope.instruments.latent.entropy.reading import (
     cloud_entropies,
     principal_axes,
 )
+from flowscope.instruments.latent.rate.steps import COLUMNS, PLAIN, step_curvatures
 
 RESULT = Path(__file__).parent / "results" / "latent_intervals.json"
 PROMPTS, EACH, RANK, DRAWS = 24, 62, 8, 48
 SHARED = 0.2
 """Share of the variance that all points of a prompt have in common."""
+
+CURVED = 50
+"""Repeats in which the curvature of the step is read, which takes longest."""
 
 APART = 4.0
 """Distance of the two Gaussians of the mixture, along the first coordinate."""
@@ -45,10 +49,15 @@ APART = 4.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--step", action="store_true", help="the step alone; other rows are kept")
     options = parser.parse_args()
     start = time.process_time()
-    rows = []
-    for law in ("Gaussian", "mixture of two"):
+    rows, laws = [], () if options.step else ("Gaussian", "mixture of two")
+    if options.step:
+        before = json.loads(RESULT.read_text(encoding="utf-8"))
+        rows = [row for row in before["rows"] if not row["law"].startswith("step")]
+        start -= before["processor_seconds"]
+    for law in laws:
         for shared in (0.0, SHARED):
             for rank in (2, RANK):
                 rows += _cloud(law, shared, rank, options.repeats)
@@ -116,8 +125,10 @@ def _step(shared: float, repeats: int) -> list[dict[str, object]]:
     move[0, 1], move[1, 0], noise = 0.3, -0.3, 0.1
     after = move @ move.mT + noise**2 * torch.eye(RANK, dtype=torch.float64)
     change = 0.5 * float(torch.logdet(after))
+    turned = 2 * 0.3**2
     truth = {
         "difference": change, "gaussian": change, "flow": float(torch.logdet(move)),
+        "lambda_min": -0.1, "turning": turned / (turned + RANK * 0.1**2),
     }  # fmt: skip
     found = defaultdict(list)
     for seed in range(repeats):
@@ -125,21 +136,37 @@ def _step(shared: float, repeats: int) -> list[dict[str, object]]:
         y, groups = _points("Gaussian", shared, RANK, g)
         jump = noise * torch.randn(y.shape, generator=g, dtype=torch.float64)
         flow = mean_flow(y, y @ move.mT + jump, groups)
-        made = entropy_change(flow, groups, half_samples(groups, DRAWS, g))
-        for name in truth:
-            place = TERMS.index(name)
-            found[name].append(torch.cat([made.values[None], made.halves])[:, place].numpy())
+        halves = half_samples(groups, DRAWS, g)
+        made = entropy_change(flow, groups, halves)
+        terms = torch.cat([made.values[None], made.halves]).numpy()
+        for name, column in zip(TERMS, terms.T, strict=True):
+            found[name].append(column)
+        if seed < CURVED:
+            bent = np.array([step_curvatures(flow, half) for half in (None, *halves)])
+            for name, column in zip(COLUMNS[len(TERMS) :], bent.T, strict=True):
+                found[name].append(column)
     case = {"law": "step of a linear flow", "shared": shared, "coordinates": RANK}
-    return [case | _row(name, np.stack(found[name]), truth[name]) for name in truth]
+    values = {name: np.stack(rows) for name, rows in found.items()}
+    return [
+        case | _row(name, values[name], truth[name], values.get(PLAIN.get(name, "")))
+        for name in truth
+    ]
 
 
-def _row(name: str, values: np.ndarray, truth: float) -> dict[str, object]:
-    """Cover of one number; ``values`` are [repeats, 1 + draws], the whole sample first."""
-    ends = [half_ends(one[:1], one[1:, None], PROMPTS) for one in values]
-    low, high = (np.array([float(getattr(e, side)[0]) for e in ends]) for side in ("low", "high"))
+def _row(
+    name: str, values: np.ndarray, truth: float, plain: np.ndarray | None = None
+) -> dict[str, object]:
+    """Cover of one number; ``values`` are [repeats, 1 + draws], the whole sample first.
+
+    ``plain`` are those of one fit, whose lower end counts where it is lower.
+    """
+    low, high = _ends(values)
+    if plain is not None:
+        low = np.minimum(low, _ends(plain)[0])
     middle = float(values[:, 0].mean())
     row = {
         "number": name,
+        "repeats": len(values),
         "truth": round(truth, 4),
         "mean": round(middle, 4),
         "spread": round(float(values[:, 0].std()), 4),
@@ -149,6 +176,11 @@ def _row(name: str, values: np.ndarray, truth: float) -> dict[str, object]:
     }
     print(row, flush=True)
     return row
+
+
+def _ends(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    ends = [half_ends(one[:1], one[1:, None], PROMPTS) for one in values]
+    return tuple(np.array([float(getattr(e, side)[0]) for e in ends]) for side in ("low", "high"))
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ class Decode(_Decode):
 
 class _LatentTables(Tables):
     layers: DataFrame
+    samples: DataFrame
     entropy_controls: DataFrame
     output_entropy: DataFrame
     rates: DataFrame

@@ -108,3 +108,9 @@ def test_a_figure_without_a_box_is_linked_to_the_section_of_its_title():
     link = '<a data-figure="other">The map</a>'
     assert with_links(link + section).startswith('<a href="#map">The map</a>')
     assert with_links('<a data-figure="other">No such</a>' + section).startswith("No such<h2")
+
+
+@pytest.mark.parametrize("place", ["plot-some_long_fits", "plot-some-long-fits", "plot-long_fits"])
+def test_a_finding_links_to_a_figure_whose_name_has_several_words(place):
+    body = f'<a data-figure="some_long_fits">The fits</a><div class="plot" id="{place}"></div>'
+    assert with_links(body).startswith(f'<a href="#{place}">The fits</a>')

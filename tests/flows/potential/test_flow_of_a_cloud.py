@@ -13,6 +13,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.entropy import half_samples
 from flowscope.flows.potential import (
     covariance_forecast,
+    crossed_curvature,
     curvature,
     entropy_change,
     equivalent_stiffness,
@@ -74,6 +75,39 @@ def test_curvature_of_a_linear_flow_is_that_of_its_symmetric_part():
     assert found.mean_values == pytest.approx((-0.03, 0.01), abs=1e-4)
     assert found.expanding == 1.0
     assert found.turning == pytest.approx(2 / 2.1, abs=1e-3)
+
+
+def _noisy(growth, seed, noise=0.5, d=8):
+    y = _cloud(d=d, seed=2 * seed)
+    return mean_flow(y, (1 + growth) * y + noise * _cloud(d=d, seed=2 * seed + 1), GROUPS)
+
+
+@pytest.mark.parametrize("growth", [-0.1, 0.0, 0.1])
+def test_least_curvature_of_a_noisy_flow_lies_between_one_fit_and_two(growth):
+    """One fit reads its own noise as curvature: without a flow at all, it expands."""
+    flows = [_noisy(growth, seed) for seed in range(4)]
+    plain = np.mean([curvature(flow.jacobians()).lowest for flow in flows])
+    crossed = np.mean([crossed_curvature(flow.crossed_jacobians(8)).lowest for flow in flows])
+    assert plain < -growth - 0.02
+    assert crossed == pytest.approx(-growth, abs=0.015)
+
+
+def test_a_noisy_gradient_flow_does_not_turn_and_a_planted_rotation_does():
+    flows = [_noisy(0.1, seed) for seed in range(4)]
+    plain = np.mean([curvature(flow.jacobians()).turning for flow in flows])
+    crossed = np.mean([crossed_curvature(flow.crossed_jacobians(8)).turning for flow in flows])
+    assert plain > 0.02
+    assert abs(crossed) < 0.01
+    y = _cloud()
+    turned = mean_flow(y, y + y @ LINEAR.mT + 0.2 * _cloud(seed=1), GROUPS, degrees=(1,))
+    found = crossed_curvature(turned.crossed_jacobians(8))
+    assert found.turning == pytest.approx(2 / 2.1, abs=0.02)
+    assert found.lowest == pytest.approx(-0.3, abs=0.05)
+
+
+def test_a_crossed_curvature_needs_a_pair():
+    with pytest.raises(InvalidInputError, match="at least one pair"):
+        crossed_curvature([])
 
 
 # (ν, U) is not identifiable

@@ -42,6 +42,27 @@ def test_perturbed_ring_grows_at_the_growth_rate(degree):
     assert rate == pytest.approx(growth_rate(beta, degree, 2), rel=0.01)
 
 
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_perturbed_sphere_grows_at_the_growth_rate(degree):
+    """Nearly uniform points of S², moved along the gradient of a zonal harmonic, both ways."""
+    beta, n, duration = 4.0, 1500, 0.4
+    k = torch.arange(n, dtype=torch.float64) + 0.5
+    z, longitude = 1 - 2 * k / n, math.pi * (1 + math.sqrt(5)) * k
+    ring = (1 - z * z).sqrt()
+    x = torch.stack([ring * longitude.cos(), ring * longitude.sin(), z], 1)
+    harmonic = {1: lambda z: z, 2: lambda z: 1.5 * z**2, 3: lambda z: 2.5 * z**3 - 1.5 * z}[degree]
+    slope = {1: torch.ones_like(z), 2: 3 * z, 3: 7.5 * z**2 - 1.5}[degree]
+    tangent = slope[:, None] * (torch.tensor([0.0, 0.0, 1.0]) - z[:, None] * x)
+    ends = []
+    for sign in (1e-4, -1e-4):
+        start = x + sign * tangent
+        start = start / start.norm(dim=1, keepdim=True)
+        path = particle_flow(start, ParticleAttention(beta), duration, steps=4)
+        ends.append([float(harmonic(one[:, 2]).mean()) for one in (path[0], path[-1])])
+    grown = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
+    assert math.log(grown) / duration == pytest.approx(growth_rate(beta, degree, 3), rel=0.01)
+
+
 @pytest.mark.parametrize("normalised", [True, False])
 @pytest.mark.parametrize("causal", [True, False])
 def test_flow_keeps_the_sphere_and_velocity_is_tangent(normalised, causal):

@@ -19,7 +19,12 @@ from flowscope.flows.entropy.subsampling import (
     subsampled_ends,
     subsampled_interval,
 )
-from flowscope.flows.entropy.surrogates import Negentropy, negentropy, surrogate_bias
+from flowscope.flows.entropy.surrogates import (
+    Negentropy,
+    negentropy,
+    surrogate_bias,
+    surrogate_errors,
+)
 
 __all__ = [
     "Ends",
@@ -41,4 +46,5 @@ __all__ = [
     "subsampled_ends",
     "subsampled_interval",
     "surrogate_bias",
+    "surrogate_errors",
 ]

@@ -83,7 +83,7 @@ def kozachenko_leonenko(
             f"k = {k} neighbours from other groups are needed; a point has {least} candidates. "
             "Give more texts or a smaller k."
         )
-    refuse_repeats(lists, k)
+    refuse_repeats(lists)
     return NearestEntropy(value=float(lists.entropy(k, size)), n=n, k=k, dimension=size)
 
 
@@ -99,12 +99,12 @@ def refuse_sparse(n: int, dimension: float) -> None:
         )
 
 
-def refuse_repeats(lists: NeighbourLists, k: int) -> None:
-    """Raise where a point equals its k-th neighbour."""
-    repeated = int((lists.distances[:, k - 1] == 0).sum())
+def refuse_repeats(lists: NeighbourLists) -> None:
+    """Raise where a point equals one of another group."""
+    repeated = int((lists.distances[:, 0] == 0).sum())
     if repeated:
         raise InvalidInputError(
             f"Points must differ from each other: {repeated} of {len(lists.distances)} points "
-            f"equal {k} other{'s' if k > 1 else ''}, and the estimate would be minus infinity. "
+            "equal another, and a law with repeated points has an entropy of minus infinity. "
             "Leave repeated points out, or repeated texts."
         )

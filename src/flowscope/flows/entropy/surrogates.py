@@ -5,7 +5,8 @@ J = \overline{\hat H(\text{surrogates})} - \hat H(x),
 $$
 
 both by the same estimator on equally many points in the same groups; a surrogate is Gaussian with
-exactly the mean and the covariance of x. The bias of the estimator is in both terms: for 1,500
+exactly the mean and the covariance of x, and its points share as much of their variance with others
+of their group as those of x do. The bias of the estimator is in both terms: for 1,500
 points of an isotropic Gaussian it is below .15 nat in 8 dimensions and .6 nat in 16.
 """
 
@@ -20,7 +21,7 @@ from flowscope.flows.entropy.nearest import kozachenko_leonenko
 from flowscope.flows.entropy.neighbours import read_points
 from flowscope.simplex.probability import ArrayLike
 
-__all__ = ["Negentropy", "negentropy", "surrogate_bias"]
+__all__ = ["Negentropy", "negentropy", "surrogate_bias", "surrogate_errors"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +60,33 @@ def surrogate_bias(
     InvalidInputError
         As `kozachenko_leonenko` and `gaussian_entropy`, or without a surrogate.
     """
+    errors = surrogate_errors(x, k, groups=groups, surrogates=surrogates, generator=generator)
+    return sum(errors) / surrogates
+
+
+def surrogate_errors(
+    x: Tensor | ArrayLike,
+    k: int = 3,
+    *,
+    groups: Tensor | None = None,
+    surrogates: int = 3,
+    generator: torch.Generator | None = None,
+) -> list[float]:
+    """Error of the nearest-neighbour entropy on each of several Gaussian surrogates of x.
+
+    Raises
+    ------
+    InvalidInputError
+        As `surrogate_bias`.
+    """
     if surrogates < 1:
         raise InvalidInputError(f"surrogates must be at least 1; got {surrogates}.")
     points = read_points(x)
     errors = []
     for _ in range(surrogates):
-        drawn = gaussian_surrogate(points, generator)
+        drawn = gaussian_surrogate(points, generator, groups=groups)
         errors.append(kozachenko_leonenko(drawn, k, groups=groups).value - gaussian_entropy(drawn))
-    return sum(errors) / surrogates
+    return errors
 
 
 def negentropy(

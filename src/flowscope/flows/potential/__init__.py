@@ -2,7 +2,13 @@
 
 from flowscope.flows.potential.balance import TERMS, EntropyChange, entropy_change
 from flowscope.flows.potential.fitting import MeanFlow, mean_flow
-from flowscope.flows.potential.hessian import Curvature, curvature, equivalent_stiffness
+from flowscope.flows.potential.hessian import (
+    CrossedCurvature,
+    Curvature,
+    crossed_curvature,
+    curvature,
+    equivalent_stiffness,
+)
 from flowscope.flows.potential.memory import (
     covariance_forecast,
     lag_correlation,
@@ -11,10 +17,12 @@ from flowscope.flows.potential.memory import (
 
 __all__ = [
     "TERMS",
+    "CrossedCurvature",
     "Curvature",
     "EntropyChange",
     "MeanFlow",
     "covariance_forecast",
+    "crossed_curvature",
     "curvature",
     "entropy_change",
     "equivalent_stiffness",

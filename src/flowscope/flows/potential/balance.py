@@ -95,7 +95,7 @@ def entropy_change(
     after = flow.points + flow.velocities
     lists = [neighbour_lists(y, groups=groups, count=_LISTED) for y in (flow.points, after)]
     for one in lists:
-        refuse_repeats(one, k)
+        refuse_repeats(one)
     rows = [_terms(flow, lists, after, k, half) for half in (None, *halves)]
     return EntropyChange(values=rows[0], halves=torch.stack(rows[1:]))
 

@@ -5,6 +5,7 @@ $y'-y-u(y)$, is noise as far as $y$ goes. In the residual stream it is what the 
 do not hold: other coordinates, other tokens.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -63,8 +64,31 @@ class MeanFlow:
             return self.basis.slopes(self.points, self.weights)
         groups = torch.zeros(len(self.moments.count), dtype=torch.bool)
         groups[self.place[chosen]] = True
+        return self._fitted_to(groups, self.points[chosen])
+
+    def crossed_jacobians(
+        self, splits: int, chosen: Bool[Tensor, "N"] | None = None
+    ) -> Iterator[tuple[Float64[Tensor, "n r r"], Float64[Tensor, "n r r"]]]:
+        """∇u at the same points twice, fitted to one random half of the groups and to the other.
+
+        The noise of the two is independent: what both show is not noise.
+        """
+        rows = torch.ones(len(self.points), dtype=torch.bool) if chosen is None else chosen
+        names = torch.unique(self.place[rows])
+        for split in range(splits):
+            order = torch.randperm(len(names), generator=torch.Generator().manual_seed(split))
+            parts = []
+            for half in (order[: len(names) // 2], order[len(names) // 2 :]):
+                groups = torch.zeros(len(self.moments.count), dtype=torch.bool)
+                groups[names[half]] = True
+                parts.append(self._fitted_to(groups, self.points[rows]))
+            yield parts[0], parts[1]
+
+    def _fitted_to(
+        self, groups: Bool[Tensor, "G"], points: Float64[Tensor, "n r"]
+    ) -> Float64[Tensor, "n r r"]:
         gram, cross, _, _ = self.moments.over(groups)
-        return self.basis.slopes(self.points[chosen], weights_of(gram, cross, self.strength))
+        return self.basis.slopes(points, weights_of(gram, cross, self.strength))
 
     @property
     def mapped(self) -> Float64[Tensor, "N r"]:

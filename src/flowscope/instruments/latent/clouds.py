@@ -78,6 +78,8 @@ class Clouds:
         What follows the last block.
     massive, repeated
         Tokens left out because they are massive, or have the state of another token.
+    copies
+        Prompts left out because they repeat an earlier one.
     """
 
     directions: Float[Tensor, "n depths d"]
@@ -86,6 +88,7 @@ class Clouds:
     tail: Tail | Unavailable
     massive: int
     repeated: int
+    copies: int = 0
 
     @property
     def layers(self) -> int:
@@ -154,6 +157,7 @@ def _clouds(
         tail=tail,
         massive=int(massive.sum()),
         repeated=int((repeated & ~massive).sum()),
+        copies=choice.tokens.copies,
     )
 
 
@@ -176,11 +180,19 @@ def entropy_refusal(clouds: Clouds) -> str:
     if whole.groups < FEWEST_PROMPTS:
         return (
             f"an entropy needs {FEWEST_PROMPTS} prompts with tokens that count; found "
-            f"{whole.groups}. Give more texts"
+            f"{whole.groups}{_copies(clouds)}. Give more texts"
         )
     if "types" in clouds.samples and len(clouds.samples["types"].places) < FEWEST_TYPES:
         return (
             f"an entropy needs {FEWEST_TYPES} distinct tokens; found "
-            f"{len(clouds.samples['types'].places)}. Give more text"
+            f"{len(clouds.samples['types'].places)}{_copies(clouds)}. Give more text"
         )
     return ""
+
+
+def _copies(clouds: Clouds) -> str:
+    """How many prompts repeat others, in words."""
+    if not clouds.copies:
+        return ""
+    one = clouds.copies == 1
+    return f", because {clouds.copies} prompt{' repeats' if one else 's repeat'} others"

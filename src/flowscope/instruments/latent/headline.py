@@ -32,7 +32,7 @@ _PARTICLES = {
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Print the verdicts and the cloud of every layer."""
     measured = document["measured"]
-    facts = [f"{measured['prompts']} prompts", f"{measured['tokens']} tokens"]
+    facts = [f"{measured['prompts']} prompts", *_facts(document)]
     print_heading(document, facts, console)
     print_verdicts(document, console)
     layers = document["layers"]
@@ -51,6 +51,19 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     if clustering:
         _print_rows("attention as particles on a sphere", clustering, _PARTICLES, console)
     print_report_path(document, console)
+
+
+def _facts(document: Mapping[str, Any]) -> list[str]:
+    """How many tokens make the cloud, and prompts that do not count."""
+    samples = {row["sample"]: row for row in document["samples"]}
+    if "all" not in samples:
+        return [f"{document['measured']['tokens']} tokens"]
+    facts = [f"{samples['all']['tokens']} tokens in the cloud"]
+    if "types" in samples:
+        facts.append(f"{samples['types']['tokens']} distinct")
+    if samples["all"]["copies"]:
+        facts.append(f"{samples['all']['copies']} prompts left out that repeat others")
+    return facts
 
 
 def _there(row: Mapping[str, Any], name: str) -> bool:

@@ -29,7 +29,7 @@ class Latent(Result):
 
     def to_json(self) -> dict[str, Any]:
         """Document of plain values: every layer, clustering and the verdicts."""
-        named = {"layers": "layers", "clustering": "clustering"}
+        named = {"samples": "samples", "layers": "layers", "clustering": "clustering"}
         rows = {
             key: plain_rows(self.tables[name]) if name in self.tables else []
             for key, name in named.items()

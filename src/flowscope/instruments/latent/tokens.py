@@ -31,12 +31,15 @@ class Tokens:
         Its number in the vocabulary; -1 where tokens have none (patches of an image).
     prefix
         Hash of the prompt up to the token; tokens with one prefix have one state in a causal model.
+    copies
+        Prompts that were left out because they repeat an earlier one.
     """
 
     prompt: Ints
     position: Ints
     kind: Ints
     prefix: Ints
+    copies: int = 0
 
     @property
     def typed(self) -> bool:
@@ -69,15 +72,23 @@ class Choice:
 
 
 def listed_tokens(model: nn.Module, batches: Iterable[Batch]) -> Tokens:
-    """Every token that counts, in reading order."""
+    """Every token that counts, in reading order; a prompt that repeats an earlier one has none."""
     rows: list[tuple[Ints, Ints, Ints, Ints]] = []
+    seen: set[bytes] = set()
+    copies = 0
     for batch in batches:
         ids, mask = _token_numbers(batch), batch.mask.cpu()
         if mask.shape[1] == 1:  # no mask was given: all positions count
             length = stream_length(model, batch.inputs) if ids is None else ids.shape[1]
             mask = mask.expand(-1, length)
         for row, prompt in enumerate(batch.prompts):
-            places = mask[row].nonzero()[:, 0].numpy()[1:]
+            whole = mask[row].nonzero()[:, 0].numpy()
+            key = None if ids is None else _content(batch, row, ids[row][whole])
+            if key is not None and key in seen:
+                copies += 1
+                continue
+            seen.update(() if key is None else (key,))
+            places = whole[1:]
             kinds = np.full(len(places), -1) if ids is None else ids[row][places]
             prefixes = [_hash(ids[row][: place + 1]) for place in places] if ids is not None else []
             rows.append(
@@ -91,7 +102,7 @@ def listed_tokens(model: nn.Module, batches: Iterable[Batch]) -> Tokens:
     prompt, position, kind, prefix = (
         np.concatenate([row[part] for row in rows]).astype(np.int64) for part in range(4)
     )
-    return Tokens(prompt=prompt, position=position, kind=kind, prefix=prefix)
+    return Tokens(prompt=prompt, position=position, kind=kind, prefix=prefix, copies=copies)
 
 
 def chosen_tokens(tokens: Tokens, points: int, rng: np.random.Generator) -> Choice:
@@ -111,7 +122,8 @@ def chosen_tokens(tokens: Tokens, points: int, rng: np.random.Generator) -> Choi
             **{
                 name: getattr(tokens, name)[union]
                 for name in ("prompt", "position", "kind", "prefix")
-            }
+            },
+            copies=tokens.copies,
         ),
         samples={name: np.isin(union, places) for name, places in chosen.items()},
     )
@@ -149,6 +161,19 @@ def _name_of_numbers(batch: Batch) -> str | None:
 def _token_numbers(batch: Batch) -> Ints | None:
     name = _name_of_numbers(batch)
     return None if name is None else batch.inputs[name].cpu().numpy().astype(np.int64)
+
+
+def _content(batch: Batch, row: int, numbers: Ints) -> bytes:
+    """Digest of all that a prompt gives to the model, padding of its tokens left out."""
+    name = _name_of_numbers(batch)
+    digest = hashlib.blake2b(numbers.tobytes(), digest_size=16)
+    for other in sorted(batch.inputs):
+        value = batch.inputs[other]
+        alike = other == name or "mask" in other or "position" in other
+        if isinstance(value, Tensor) and value.ndim and len(value) > row and not alike:
+            part = value[row].detach().cpu().contiguous()
+            digest.update(other.encode() + part.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.digest()
 
 
 def _hash(numbers: Ints) -> int:

@@ -66,6 +66,7 @@ def with_links(body: str) -> str:
 
 def _anchor(figure: str, places: set[str]) -> str:
     """Place of a figure among the ids of a page; empty where it has none."""
-    words = re.split("[_-]", figure)
-    names = ["-".join(words[k:]) for k in range(len(words))]
-    return next((f"plot-{name}" for name in names if f"plot-{name}" in places), "")
+    starts = [0, *(found.end() for found in re.finditer("[_-]", figure))]
+    names = [figure[start:] for start in starts]
+    anchors = [f"plot-{form}" for name in names for form in (name, name.replace("_", "-"))]
+    return next((anchor for anchor in anchors if anchor in places), "")

@@ -35,7 +35,9 @@ TABLES = {
             _quantity(
                 "negentropy", "the estimate of `entropy_knn` on such Gaussians less that", "nat"
             ),
-            Column("bias", "error of `entropy_knn` on such Gaussians", "nat"),
+            _quantity(
+                "bias", "error of `entropy_knn` on such Gaussians; interval over draws", "nat"
+            ),
             _quantity("dimension_two_nn", "intrinsic dimension by two neighbours, all coordinates"),
             _quantity("dimension_mle", "the same by ten neighbours"),
             _quantity(
@@ -63,6 +65,23 @@ TABLES = {
                 optional=True,
             ),
         ),
+    ),
+    "samples": Table(
+        purpose="how many tokens each sample of the cloud has, and how many were left out",
+        keys=("sample",),
+        columns=(
+            Column("sample", "all: all tokens; types: one occurrence of each token"),
+            Column("prompts", "prompts with a token in the sample"),
+            Column("tokens", "tokens in the sample"),
+            Column(
+                "massive",
+                "chosen tokens of both samples left out because they are longer than 20 times the "
+                "median of their prompt",
+            ),
+            Column("repeated", "the same, because they have the state of another token"),
+            Column("copies", "prompts left out because they repeat an earlier one"),
+        ),
+        optional=True,
     ),
     "entropy_controls": Table(
         purpose="entropy of the cloud in networks with random weights and on shuffled text",

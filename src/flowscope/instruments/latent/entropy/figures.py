@@ -99,7 +99,10 @@ def dimension(source: Source) -> Picture:
     panels = [
         Panel(title=title, traces=_sample_lines(frame, name, title), share=0.8)
         for name, title in zip(names, titles, strict=True)
+        if frame[name].notna().any()  # tokens of an image have no type
     ]
+    if not panels:
+        raise Missing("the table “layers” has no dimensions: tokens are all alike")
     return stacked(panels, depth_axis(column(frame, "layer")), 190)
 
 

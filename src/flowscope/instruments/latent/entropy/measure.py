@@ -17,7 +17,12 @@ from flowscope.instruments.latent.entropy.reading import (
     cloud_shape,
     principal_axes,
 )
-from flowscope.instruments.latent.entropy.tables import controls_table, halves_of, layers_table
+from flowscope.instruments.latent.entropy.tables import (
+    controls_table,
+    halves_of,
+    layers_table,
+    samples_table,
+)
 from flowscope.instruments.latent.subject import LatentBench
 from flowscope.lab.claim import Abstention
 from flowscope.models.twin import fresh_twin
@@ -30,7 +35,7 @@ _SURROGATES = 3  # key of random numbers
 
 
 def entropy(bench: LatentBench) -> None:
-    """Write the tables ``layers``, ``entropy_controls`` and ``output_entropy``, and the halves.
+    """Write the tables of the cloud, of what stands beside it and of the output, and the halves.
 
     Raises
     ------
@@ -48,6 +53,7 @@ def entropy(bench: LatentBench) -> None:
         counter.advance(1)
     spoken = output_entropies(bench, clouds)
     beside = {} if refusal else _controls(bench)
+    bench.put("samples", samples_table(clouds))
     bench.put("layers", layers_table(bench.config, clouds, readings))
     if spoken is not None:
         bench.put("output_entropy", output_table(bench.config, *spoken))

@@ -18,7 +18,7 @@ from flowscope.flows.entropy import (
     gaussian_entropy,
     neighbour_lists,
     principal_coordinates,
-    surrogate_bias,
+    surrogate_errors,
 )
 from flowscope.flows.entropy.dimensions import ESTIMATORS
 from flowscope.flows.entropy.nearest import refuse_repeats, refuse_sparse
@@ -28,8 +28,8 @@ from flowscope.instruments.latent.clouds import Sample
 
 __all__ = ["ENTROPIES", "SHAPES", "cloud_entropies", "cloud_shape", "principal_axes"]
 
-ENTROPIES = ("entropy_knn", "entropy_gaussian", "negentropy", "bias")
-"""Columns of one cloud in one number of coordinates."""
+ENTROPIES = ("entropy_knn", "entropy_gaussian", "negentropy", "bias", "bias_error")
+"""Columns of one cloud in one number of coordinates; the last is the standard error of `bias`."""
 
 SHAPES = ("dimension_two_nn", "dimension_mle", "mean_cosine", "effective_rank")
 """Columns of one cloud in all its coordinates."""
@@ -124,16 +124,19 @@ def _entropies(
     n, rank = y.shape
     refuse_sparse(n, rank)
     lists = neighbour_lists(y, groups=sample.prompt, count=_LISTED)
-    refuse_repeats(lists, k)
-    bias = (
-        surrogate_bias(y, k, groups=sample.prompt, surrogates=surrogates, generator=g)
-        if surrogates
-        else math.nan
-    )
+    refuse_repeats(lists)
+    bias = error = math.nan
+    if surrogates:
+        errors = np.array(
+            surrogate_errors(y, k, groups=sample.prompt, surrogates=surrogates, generator=g)
+        )
+        bias = float(errors.mean())
+        if surrogates > 1:
+            error = float(errors.std(ddof=1)) / math.sqrt(surrogates)
     rows = []
     halves: list[Tensor | None] = [None, *sample.halves]
     for half in halves:
         nearest = float(lists.entropy(k, float(rank), half))
         gaussian = gaussian_entropy(y if half is None else y[half])
-        rows.append([nearest, gaussian, gaussian + bias - nearest, bias])
+        rows.append([nearest, gaussian, gaussian + bias - nearest, bias, error])
     return np.array(rows)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from flowscope.evidence import half_ends, mean_over_prompts, resampled_counts
 from flowscope.evidence.intervals import bounds_of
@@ -14,7 +15,7 @@ from flowscope.instruments.latent.clouds import Clouds, Sample
 from flowscope.instruments.latent.config import LatentConfig
 from flowscope.instruments.latent.entropy.reading import ENTROPIES, SHAPES
 
-__all__ = ["controls_table", "ends_of", "halves_of", "layers_table"]
+__all__ = ["controls_table", "ends_of", "halves_of", "layers_table", "samples_table"]
 
 Arrays = Mapping[str, NDArray[np.float64]]
 Readings = Sequence[Mapping[str, Arrays]]
@@ -30,7 +31,19 @@ def layers_table(config: LatentConfig, clouds: Clouds, readings: Readings) -> pd
             common = _shape(arrays, sample, config)
             for place, rank in enumerate(config.ranks):
                 keys = {"layer": depth, "sample": name, "rank": rank}
-                rows.append(keys | _entropies(arrays, place, sample) | common)
+                rows.append(keys | _entropies(arrays, place, sample, config.surrogates) | common)
+    return pd.DataFrame(rows)
+
+
+def samples_table(clouds: Clouds) -> pd.DataFrame:
+    """One row for each sample: how large it is, and what was left out."""
+    rows = [
+        {
+            "sample": name, "prompts": sample.groups, "tokens": len(sample.places),
+            "massive": clouds.massive, "repeated": clouds.repeated, "copies": clouds.copies,
+        }
+        for name, sample in clouds.samples.items()
+    ]  # fmt: skip
     return pd.DataFrame(rows)
 
 
@@ -42,7 +55,7 @@ def controls_table(
     for subject, (clouds, readings) in beside.items():
         for depth, reading in enumerate(readings):
             for name, sample in clouds.samples.items():
-                found = _entropies(reading[name], 0, sample)
+                found = _entropies(reading[name], 0, sample, 0)
                 kept = {key: v for key, v in found.items() if key.startswith(_JUDGED)}
                 keys = {"subject": subject, "layer": depth, "sample": name}
                 rows.append({**keys, "rank": config.ranks[0], **kept})
@@ -71,13 +84,22 @@ def halves_of(
     return found
 
 
-def _entropies(arrays: Arrays, place: int, sample: Sample) -> dict[str, float]:
+def _entropies(arrays: Arrays, place: int, sample: Sample, surrogates: int) -> dict[str, float]:
     values = arrays.get("entropies")
+    rows = {
+        name: np.full(1, np.nan) if values is None else values[place, :, column]
+        for column, name in enumerate(ENTROPIES)
+    }
     found: dict[str, float] = {}
-    for column, name in enumerate(ENTROPIES):
-        rows = np.full(1, np.nan) if values is None else values[place, :, column]
-        found |= _single(name, rows) if name == "bias" else ends_of(name, rows, sample.groups)
-    return found
+    for name in ENTROPIES[:3]:
+        found |= ends_of(name, rows[name], sample.groups)
+    return found | _bias(float(rows["bias"][0]), float(rows["bias_error"][0]), surrogates)
+
+
+def _bias(bias: float, error: float, surrogates: int) -> dict[str, float]:
+    """The bias, with an interval over its surrogates where there are two or more."""
+    reach = error * float(stdtrit(surrogates - 1, 0.975)) if surrogates > 1 else np.nan
+    return {"bias": bias, "bias_low": bias - reach, "bias_high": bias + reach}
 
 
 def _shape(arrays: Arrays, sample: Sample, config: LatentConfig) -> dict[str, float]:
@@ -113,7 +135,3 @@ def ends_of(name: str, rows: NDArray[np.float64], prompts: int) -> dict[str, flo
     if len(halves) and bool(np.isfinite(halves).all()):
         low, high = half_ends(value, halves, prompts)
     return {name: value[0], f"{name}_low": low[0], f"{name}_high": high[0]}
-
-
-def _single(name: str, rows: NDArray[np.float64]) -> dict[str, float]:
-    return {name: float(rows[0])}

@@ -39,12 +39,17 @@ TABLES = {
             _quantity(
                 "lambda_min",
                 "5 % quantile over tokens of the least eigenvalue of −sym ∇u: curvature of the "
-                "effective potential; below 0 the flow expands",
+                "effective potential; below 0 the flow expands. Directions from one half of the "
+                "prompts, values from the other; the lower end is that of one fit to all",
                 "1/block",
             ),
             _quantity("lambda_median", "median over tokens of the same", "1/block"),
             _quantity("expanding", "mean number of directions in which the flow expands"),
-            _quantity("turning", "share of the squared Jacobian that is antisymmetric (rotation)"),
+            _quantity(
+                "turning",
+                "share of the squared Jacobian that is antisymmetric (rotation), "
+                "crossed between halves of the prompts: 0 on average without rotation",
+            ),
             _quantity(
                 "conditional_share",
                 "variance of the velocity at a given state, fitted on other prompts, over all its "

@@ -112,7 +112,9 @@ def _curvature_caption(source: Source) -> str:
         "the effective potential U + ν log ρ (blue: the 5 % quantile over tokens, the constant of "
         "Bakry and Émery; green: the median). Above 0 clouds draw together in every direction. "
         "Middle: in how many directions the flow expands. Bottom: the share of the Jacobian that "
-        "rotates. U and ν apart cannot be seen from the clouds, and no pair is given."
+        "rotates. Directions come from one half of the prompts and values from the other, so that "
+        "noise neither bends nor turns the flow. U and ν apart cannot be seen from the clouds, and "
+        "no pair is given."
     )
 
 

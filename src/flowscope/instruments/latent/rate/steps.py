@@ -10,15 +10,28 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.entropy import principal_coordinates
-from flowscope.flows.potential import TERMS, MeanFlow, curvature, entropy_change, mean_flow
+from flowscope.flows.potential import (
+    TERMS,
+    MeanFlow,
+    crossed_curvature,
+    curvature,
+    entropy_change,
+    mean_flow,
+)
 from flowscope.instruments.latent.clouds import Clouds, Sample
 
-__all__ = ["COLUMNS", "pooled_steps", "step_arrays"]
+__all__ = ["COLUMNS", "PLAIN", "pooled_steps", "step_arrays", "step_curvatures"]
 
 CURVATURES = ("lambda_min", "lambda_median", "expanding", "turning")
-COLUMNS = (*TERMS, *CURVATURES, "conditional_share")
+PLAIN = {"lambda_min": "lambda_min_plain", "lambda_median": "lambda_median_plain"}
+"""Least curvatures of one fit, too low by its noise, beside those crossed between two fits."""
+
+COLUMNS = (*TERMS, *CURVATURES, "conditional_share", *PLAIN.values())
 """Columns of one step, whole and on halves of the prompts."""
 
+_SPLITS, _HALF_SPLITS = 8, 2  # of the groups into two, for the whole sample and for a half
+
+_HALF_POINTS = 300  # at which a half of the prompts is read; eigenvalues are what takes the time
 _MOST_POINTS = 4000  # that find axes of all layers together
 
 Rows = NDArray[np.float64]
@@ -44,7 +57,7 @@ def step_arrays(
     bent = np.full((len(terms), len(COLUMNS) - len(TERMS)), np.nan)
     if curved:
         for row, half in enumerate((None, *sample.halves)):
-            bent[row] = _curvatures(flow, half)
+            bent[row] = step_curvatures(flow, half)
         mean = curvature(flow.jacobians())
         left = torch.cov(flow.residuals.mT).reshape(rank, rank)
         found["curvature"] = np.array(mean.mean_values)
@@ -59,12 +72,21 @@ def _flow(clouds: Clouds, sample: Sample, block: int, rank: int) -> MeanFlow:
     return mean_flow(pooled[:n], pooled[n:], sample.prompt)
 
 
-def _curvatures(flow: MeanFlow, half: Bool[Tensor, "N"] | None) -> list[float]:
-    found = curvature(flow.jacobians(half))
+def step_curvatures(flow: MeanFlow, half: Bool[Tensor, "N"] | None = None) -> list[float]:
+    """Columns of a step beyond `TERMS`, of all points or of those of some prompts."""
     rows = slice(None) if half is None else half
+    few = 1 if half is None else max(1, len(flow.points[rows]) // _HALF_POINTS)
+    plain = curvature(flow.jacobians(half)[::few])
+    splits = _SPLITS if half is None else _HALF_SPLITS
+    crossed = crossed_curvature(
+        (one[::few], other[::few]) for one, other in flow.crossed_jacobians(splits, half)
+    )
     left = flow.residuals[rows].var(0).sum()
     share = float(left / flow.velocities[rows].var(0).sum())
-    return [found.lowest, found.median, found.expanding, found.turning, share]
+    return [
+        crossed.lowest, crossed.median, plain.expanding, crossed.turning, share,
+        plain.lowest, plain.median,
+    ]  # fmt: skip
 
 
 def pooled_steps(clouds: Clouds, sample: Sample, rank: int) -> list[MeanFlow]:

@@ -14,7 +14,7 @@ from flowscope.flows.potential import TERMS
 from flowscope.instruments.latent.clouds import Clouds
 from flowscope.instruments.latent.config import LatentConfig
 from flowscope.instruments.latent.entropy.tables import ends_of
-from flowscope.instruments.latent.rate.steps import COLUMNS
+from flowscope.instruments.latent.rate.steps import COLUMNS, PLAIN
 
 __all__ = [
     "halves_of_rates",
@@ -28,12 +28,13 @@ __all__ = [
 Steps = Sequence[Mapping[str, Mapping[str, NDArray[np.generic]]]]
 Halves = dict[str, NDArray[np.float64]]
 _ROUTES = ("difference", "flow")
+_SHOWN = tuple(name for name in COLUMNS if name not in PLAIN.values())
 _ENDS = ("", "_low", "_high")
 
 
 def rates_table(config: LatentConfig, clouds: Clouds, steps: Steps) -> pd.DataFrame:
     """One row for each block and sample that has a rate."""
-    return _rates(config, clouds, steps, COLUMNS, explained=True)
+    return _rates(config, clouds, steps, _SHOWN, explained=True)
 
 
 def rate_controls_table(
@@ -65,9 +66,13 @@ def _rates(
             row: dict[str, float | int | str] = {
                 "layer": block, "sample": name, "rank": config.ranks[0],
             }  # fmt: skip
+            groups = clouds.samples[name].groups
             for column in columns:
-                place = COLUMNS.index(column)
-                row |= ends_of(column, values[:, place], clouds.samples[name].groups)
+                row |= ends_of(column, values[:, COLUMNS.index(column)], groups)
+                if column in PLAIN:
+                    low = f"{column}_low"
+                    plain = ends_of(column, values[:, COLUMNS.index(PLAIN[column])], groups)
+                    row[low] = min(row[low], plain[low])
             if explained:
                 row["explained"] = float(arrays["explained"][0])
             rows.append(row)
