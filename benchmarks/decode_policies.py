@@ -1,7 +1,7 @@
 """Every policy on a pool of puzzles of the bundled denoiser: what it does to each prompt.
 
-``python -m benchmarks.decode_policies RUN OUT [--prompts N] [--device cuda:0] [--batch 64]`` runs
-`flowscope.decode` in the folder OUT/RUN, which a second call resumes, and writes
+``python -m benchmarks.decode_policies RUN OUT [--model FOLDER] [--prompts N] [--device cuda:0]
+[--batch 64]`` runs `flowscope.decode` in the folder OUT/RUN, which a second call resumes, and writes
 ``benchmarks/results/decode_RUN.npz``: passes, changed and right answers of every prompt of the pool
 under every threshold that was walked. `benchmarks.decode_risk` makes all statements on risk from
 these files alone; tables of the run lie beside them as ``decode_RUN.json``.
@@ -33,6 +33,10 @@ RUNS: dict[str, dict[str, Any]] = {
     "deep": {"task": "sudoku-6x6", "blanks": (24, 26), "policy": (*PARALLEL, *ONCE),
              "calibration": 1000},
     "hard": {**HARD, "policy": (*PARALLEL, *ONCE), "calibration": 300},
+    "weak": {"task": "sudoku-6x6", "policy": (*PARALLEL, *ONCE), "calibration": 1000,
+             "prompts": 500},
+    "draft-weak": {"task": "sudoku-6x6", "policy": ("draft",), "prompts": 1000, "calibration": 1,
+                   "controls": False},
     "draft": {"task": "sudoku-6x6", "policy": ("draft",), "prompts": 1000, "calibration": 1,
               "controls": False},
     "draft-hard": {**HARD, "policy": ("draft",), "prompts": 100, "calibration": 1,
@@ -91,7 +95,8 @@ def measured(name: str, arguments: argparse.Namespace) -> None:
         settings["policy"] = tuple(arguments.policies.split(","))
     start, start_cpu = time.perf_counter(), time.process_time()
     with Collector() as collector:
-        result = flowscope.decode(out=str(arguments.out / name), progress=False, **settings)
+        out = str(arguments.out / name)
+        result = flowscope.decode(arguments.model, out=out, progress=False, **settings)
     prompts = result["prompts"]
     pool = prompts[prompts["part"] == ("test" if name.startswith("draft") else "calibration")]
     arrays = {
@@ -102,7 +107,8 @@ def measured(name: str, arguments: argparse.Namespace) -> None:
     device = torch.cuda.get_device_name(0) if arguments.device else "cpu"
     head = {"device": device, "threads": torch.get_num_threads(), "torch": torch.__version__}
     found = {
-        "machine": head, "settings": settings, "seconds": time.perf_counter() - start,
+        "machine": head, "weights": result.run.read_manifest().weight_hashes, "settings": settings,
+        "seconds": time.perf_counter() - start,
         "processor_seconds": time.process_time() - start_cpu,  # of this call; shards are taken up
         "policies": document["policies"], "measured": document["measured"],
         **{t: plain_rows(result[t]) for t in TABLES[1:] if t in result.tables},
@@ -117,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", choices=RUNS)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--model", default=None, help="folder of a denoiser of one's own training")
     parser.add_argument("--prompts", type=int, default=0)
     parser.add_argument("--policies", default="")
     parser.add_argument("--device", default=None)
