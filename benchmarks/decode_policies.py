@@ -1,10 +1,10 @@
 """Every policy on a pool of puzzles of the bundled denoiser: what it does to each prompt.
 
 ``python -m benchmarks.decode_policies RUN OUT [--model FOLDER] [--prompts N] [--device cuda:0]
-[--batch 64]`` runs `flowscope.decode` in the folder OUT/RUN, which a second call resumes, and writes
-``benchmarks/results/decode_RUN.npz``: passes, changed and right answers of every prompt of the pool
-under every threshold that was walked. `benchmarks.decode_risk` makes all statements on risk from
-these files alone; tables of the run lie beside them as ``decode_RUN.json``.
+[--batch 64]`` runs `flowscope.decode` in the folder OUT/RUN, which a second call resumes, and
+writes ``benchmarks/results/decode_RUN.npz``: passes, changed and right answers of every prompt of
+the pool under every threshold that was walked. `benchmarks.decode_risk` makes all statements on
+risk from these files alone; tables of the run lie beside them as ``decode_RUN.json``.
 """
 
 from __future__ import annotations

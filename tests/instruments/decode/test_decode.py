@@ -99,6 +99,17 @@ def test_eighty_columns_hold_what_the_terminal_shows(planted):
     assert all(name in text for name in EACH)
 
 
+def test_the_terminal_says_what_verification_costs_beside_the_rounds_it_saves(planted):
+    document = planted.to_json()
+    (draft,) = [row for row in document["policies"] if row["name"] == "draft"]
+    text = " ".join(shown("decode", document).split())
+    assert f"draft runs {draft['rows']:.1f} sequences a prompt" in text
+    assert f" in {draft['seconds']:.2g} s; the reference {draft['reference_passes']:.1f}" in text
+    draft["seconds"] = None
+    text = " ".join(shown("decode", document).split())
+    assert f"draft runs {draft['rows']:.1f} sequences a prompt; the reference" in text
+
+
 def test_windows_of_a_chain_cover_what_has_held_still_and_flip_later(planted):
     """A hidden bit is read as 0 in every pass: windows of the published rule never see it move."""
     table = planted.window.set_index(["W", "rule"])
