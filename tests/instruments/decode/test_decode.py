@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from tests.instruments.decode.exact import (
+    PAYLOAD,
     blank_templates,
     independent,
     infiller_of,
@@ -207,6 +208,38 @@ def test_a_checker_decides_what_counts_as_the_answer(tmp_path):
     )  # fmt: skip
     same = [r.policies.query("policy == 'threshold'")["same"].iloc[0] for r in (whole, parity)]
     assert same[1] > same[0] + 0.2
+
+
+def ending():
+    """The second blank is surely the end token 1; those behind it depend on the first one."""
+
+    def law(ids):
+        logits = torch.zeros(*ids.shape, 3)
+        first = ids[:, PAYLOAD + 1]
+        lean = torch.where(first < 3, 2, 0)
+        logits[torch.arange(len(ids))[:, None], torch.arange(ids.shape[1]), lean[:, None]] = 6.0
+        logits[:, PAYLOAD + 1] = torch.tensor([7.0, 0.0, 0.0])
+        logits[:, PAYLOAD + 2] = torch.tensor([0.0, 9.0, 0.0])
+        return logits
+
+    return infiller_of(law, 3)
+
+
+def test_what_stands_behind_the_end_of_an_answer_is_not_read(tmp_path):
+    """Filled at once, two blanks behind the end token hold other tokens than the reference's."""
+    prompts = prompts_of(80, seed=6, mask=3)
+    options = {"policy": ("threshold", "joint"), "controls": False, "alpha": 0.2, "order": "margin"}
+    asked = [
+        run(tmp_path / str(eos), ending(), prompts[40:], prompts[:40], eos=eos, **options)
+        for eos in (1, None)
+    ]
+    with_end, without = (found.policies.set_index(["policy", "kind"]) for found in asked)
+    for name in ("threshold", "joint"):
+        assert with_end.loc[(name, "published"), "same"] == 1
+        assert with_end.loc[(name, "published"), "passes"] < 3
+        assert without.loc[(name, "published"), "same"] == 0
+    known = asked[0]["prompts"]["known"]
+    assert (known == 1).all()
 
 
 def test_a_region_decides_what_counts_as_the_answer(tmp_path):

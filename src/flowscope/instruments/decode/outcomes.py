@@ -94,7 +94,8 @@ def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:
         ids = batch.filled_at(place, fires)
         columns["passes"].append(np.where(fires, at + 1, batch.trace.passes))
         columns["same"].append(same)
-        columns["correct"].append(correct_answers(ids, batch.templates, bench.subject.checker))
+        correct = correct_answers(ids, batch.templates, bench.subject.checker, bench.config.eos)
+        columns["correct"].append(correct)
     passes = _joined(columns["passes"]).astype(np.int64)
     # Its passes are those of the reference, and so is the time of each.
     seconds = part.seconds * passes / np.maximum(part.passes, 1)
@@ -110,7 +111,7 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def _run_batch(bench: DecodeBench, batch: Batch, policy: Policy, seconds: list[float]) -> Arrays:
-    subject, size = bench.subject, len(batch.templates)
+    subject, size, eos = bench.subject, len(batch.templates), bench.config.eos
     canvas = canvas_of(subject.made, batch.templates, range(batch.start, batch.start + size))
     done = filled(subject.made, canvas, policy, subject.plan, batch=bench.config.batch)
     seconds.append(done.seconds / size)
@@ -118,6 +119,6 @@ def _run_batch(bench: DecodeBench, batch: Batch, policy: Policy, seconds: list[f
     return {
         "passes": done.passes.cpu().numpy(),
         "rows": done.rows.cpu().numpy(),
-        "same": same_answers(ids, batch.ids, batch.templates, subject.checker),
-        "correct": correct_answers(ids, batch.templates, subject.checker),
+        "same": same_answers(ids, batch.ids, batch.templates, subject.checker, eos),
+        "correct": correct_answers(ids, batch.templates, subject.checker, eos),
     }
