@@ -5,6 +5,11 @@
 writes ``benchmarks/results/decode_RUN.npz``: passes, changed and right answers of every prompt of
 the pool under every threshold that was walked. `benchmarks.decode_risk` makes all statements on
 risk from these files alone; tables of the run lie beside them as ``decode_RUN.json``.
+
+FOLDER may be what `studies.denoising_training.train` wrote. The runs ``weak`` and ``draft-weak``
+are of a small denoiser that learned for a minute, because one pass of the bundled one solves the
+puzzles: ``train --layers 4 --width 128 --heads 4 --feed-forward 192 --batch 2 40 2 --shares 0.1 1
+0.1 --rate 0.02 --warmup 20 --steps 120 --seconds 3000 --device cpu``, on ``data --share 0.1``.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from studies.denoising_training.folder import recorded_sizes, write_folder
 
 import flowscope
 from flowscope.instruments.decode import outcomes
@@ -78,6 +84,16 @@ class Collector:
         return kept
 
 
+def model_folder(folder: Path | None) -> str | None:
+    """The folder, with a configuration and a tokenizer beside weights that were just trained."""
+    if folder is None:
+        return None
+    if not (folder / "config.json").exists():
+        record = json.loads((folder / "training.json").read_text())
+        write_folder(recorded_sizes(record), folder)
+    return str(folder)
+
+
 def measured(name: str, arguments: argparse.Namespace) -> None:
     """One run: its outcomes and tables."""
     settings = {
@@ -96,7 +112,9 @@ def measured(name: str, arguments: argparse.Namespace) -> None:
     start, start_cpu = time.perf_counter(), time.process_time()
     with Collector() as collector:
         out = str(arguments.out / name)
-        result = flowscope.decode(arguments.model, out=out, progress=False, **settings)
+        result = flowscope.decode(
+            model_folder(arguments.model), out=out, progress=False, **settings
+        )
     prompts = result["prompts"]
     pool = prompts[prompts["part"] == ("test" if name.startswith("draft") else "calibration")]
     arrays = {
@@ -123,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", choices=RUNS)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default=None, help="folder of a denoiser of one's own training")
+    parser.add_argument("--model", type=Path, help="folder of a denoiser of one's own training")
     parser.add_argument("--prompts", type=int, default=0)
     parser.add_argument("--policies", default="")
     parser.add_argument("--device", default=None)
