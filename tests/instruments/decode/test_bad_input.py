@@ -1,5 +1,6 @@
 """Every bad input of ``flowscope decode`` gets a sentence: what was expected, found, what to do."""
 
+import functools
 import json
 
 import numpy as np
@@ -29,8 +30,8 @@ def nan_logits():
     return infiller_of(lambda ids: torch.full((*ids.shape, 2), torch.nan), 2)
 
 
-def silent():
-    model = two_way_llama()
+def silent(causal=False):
+    model = two_way_llama(causal=causal)
     del model.config.mask_token_id
     return model
 
@@ -41,6 +42,9 @@ def checked(ids):
 
 CASES = {
     "causal model": (lambda: two_way_llama(causal=True), rows([3, 2, 2], [4, 2, 2]), {}, "causal"),
+    "causal model without a mask": (
+        lambda: silent(causal=True), rows([3, 2, 2], [4, 2, 2]), {}, "is causal: changing the last",
+    ),
     "no mask token": (silent, rows([3, 2]), {}, "has no mask token"),
     "mask outside": (two_way_llama, rows([3, 2]), {"mask": 9999}, "outside of the vocabulary"),
     "mask in the prompt": (
@@ -177,6 +181,52 @@ def test_a_file_that_holds_no_thresholds_is_refused(calibrated, tmp_path, conten
     outcome = command("decode", calibrated[0], *SMALL, "--calibrate", place, "--out", tmp_path)
     assert outcome.exit_code == 1
     assert "is no file of calibrated thresholds" in said(outcome)
+
+
+BROKEN = [
+    (("blanks",), 5), (("blanks",), ["a", 3]), (("blanks",), [1]), (("prompts",), None),
+    (("prompts",), [[1]]), (("reference",), []), (("marks",), 5), (("policies",), []),
+    (("policies", "threshold"), 7), (("policies", "threshold", "threshold"), "x"),
+    (("policies", "threshold", "threshold"), float("inf")), (("alpha",), "x"), (("model",), {}),
+    (("policies", "threshold", "because"), 5), (("policies", "threshold", "n"), -1),
+]  # fmt: skip
+
+
+def changed(content, path, value):
+    """A file's content with one value replaced."""
+    copy = json.loads(json.dumps(content))
+    *keys, last = path
+    functools.reduce(dict.__getitem__, keys, copy)[last] = value
+    return copy
+
+
+@pytest.mark.parametrize(("path", "value"), BROKEN)
+def test_a_file_with_a_broken_value_is_refused_and_the_value_is_named(
+    calibrated, tmp_path, path, value
+):
+    content = json.loads(calibrated[1].read_text())
+    del content["digest"]  # as in a file that flowscope 0.1 wrote before it had one
+    place = tmp_path / "t.json"
+    place.write_text(json.dumps(changed(content, path, value)))
+    with pytest.raises(FlowscopeError, match="is no file of calibrated thresholds") as caught:
+        read_calibration(str(place))
+    assert path[-1] in str(caught.value)
+
+
+def test_a_threshold_that_was_changed_by_hand_is_no_promise(calibrated, tmp_path):
+    content = json.loads(calibrated[1].read_text())
+    place = tmp_path / "t.json"
+    loose = changed(content, ("policies", "threshold", "threshold"), 0.3)
+    place.write_text(json.dumps(loose))
+    with pytest.raises(FlowscopeError, match="was changed after it was written"):
+        read_calibration(str(place))
+    place.write_text(json.dumps(content, indent=3))  # another layout is the same content
+    assert read_calibration(str(place)).content == content
+    del content["digest"]
+    content["policies"]["threshold"]["threshold"] = -3.0
+    place.write_text(json.dumps(content))
+    with pytest.raises(FlowscopeError, match=r"threshold at -3, which no calibration tries"):
+        read_calibration(str(place))
 
 
 def test_a_file_in_a_folder_that_is_not_there_is_refused_before_anything_is_run(calibrated):

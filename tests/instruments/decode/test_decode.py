@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from tests.instruments.decode.exact import (
+    PAYLOAD,
     blank_templates,
     independent,
+    infiller_of,
     noise,
     prompts_of,
     two_kinds,
@@ -97,6 +100,17 @@ def test_eighty_columns_hold_what_the_terminal_shows(planted):
     assert all(name in text for name in EACH)
 
 
+def test_the_terminal_says_what_verification_costs_beside_the_rounds_it_saves(planted):
+    document = planted.to_json()
+    (draft,) = [row for row in document["policies"] if row["name"] == "draft"]
+    text = " ".join(shown("decode", document).split())
+    assert f"draft runs {draft['rows']:.1f} sequences a prompt" in text
+    assert f" in {draft['seconds']:.2g} s; the reference {draft['reference_passes']:.1f}" in text
+    draft["seconds"] = None
+    text = " ".join(shown("decode", document).split())
+    assert f"draft runs {draft['rows']:.1f} sequences a prompt; the reference" in text
+
+
 def test_windows_of_a_chain_cover_what_has_held_still_and_flip_later(planted):
     """A hidden bit is read as 0 in every pass: windows of the published rule never see it move."""
     table = planted.window.set_index(["W", "rule"])
@@ -151,6 +165,38 @@ def test_half_precision_is_not_called_strict(tmp_path):
     assert set(found.policies["certified"]) == {"none"}
 
 
+def depends_on_the_batch():
+    """A function whose laws change with the number of rows, as rounding may in large batches."""
+
+    def law(ids):
+        flip = 1.0 if len(ids) > 40 else -1.0
+        logits = torch.zeros(*ids.shape, 2)
+        logits[..., 1] = 0.3 * flip * (1 + torch.arange(ids.shape[1]))
+        return logits
+
+    return infiller_of(law, 2)
+
+
+def test_a_draft_that_changes_an_answer_is_not_called_strict(tmp_path):
+    """What verifies drafts runs more rows at a time than the reference, and these laws see it."""
+    prompts = prompts_of(60, seed=4)
+    options = {"policy": ("draft",), "controls": False, "batch": 64}
+    found = run(tmp_path, depends_on_the_batch(), prompts[30:], prompts[:30], **options)
+    table = found.policies.set_index("policy")
+    assert table.loc["draft", "same"] < 1
+    assert table.loc["draft", "certified"] == "none"
+    assert table.loc["reference", "certified"] == "strict"
+
+
+def test_a_function_that_answers_in_half_precision_is_not_called_strict(tmp_path):
+    made = two_kinds()
+    half = replace(made, naming=lambda ids, present: made.naming(ids, present).half())
+    prompts = prompts_of(40, seed=4)
+    options = {"policy": ("draft",), "controls": False}
+    found = run(tmp_path, half, prompts[20:], prompts[:20], **options)
+    assert set(found.policies["certified"]) == {"none"}
+
+
 def test_a_checker_decides_what_counts_as_the_answer(tmp_path):
     """The parity of an answer stays where two tokens change: fewer answers are different."""
     prompts = prompts_of(160, seed=2)
@@ -162,6 +208,38 @@ def test_a_checker_decides_what_counts_as_the_answer(tmp_path):
     )  # fmt: skip
     same = [r.policies.query("policy == 'threshold'")["same"].iloc[0] for r in (whole, parity)]
     assert same[1] > same[0] + 0.2
+
+
+def ending():
+    """The second blank is surely the end token 1; those behind it depend on the first one."""
+
+    def law(ids):
+        logits = torch.zeros(*ids.shape, 3)
+        first = ids[:, PAYLOAD + 1]
+        lean = torch.where(first < 3, 2, 0)
+        logits[torch.arange(len(ids))[:, None], torch.arange(ids.shape[1]), lean[:, None]] = 6.0
+        logits[:, PAYLOAD + 1] = torch.tensor([7.0, 0.0, 0.0])
+        logits[:, PAYLOAD + 2] = torch.tensor([0.0, 9.0, 0.0])
+        return logits
+
+    return infiller_of(law, 3)
+
+
+def test_what_stands_behind_the_end_of_an_answer_is_not_read(tmp_path):
+    """Filled at once, two blanks behind the end token hold other tokens than the reference's."""
+    prompts = prompts_of(80, seed=6, mask=3)
+    options = {"policy": ("threshold", "joint"), "controls": False, "alpha": 0.2, "order": "margin"}
+    asked = [
+        run(tmp_path / str(eos), ending(), prompts[40:], prompts[:40], eos=eos, **options)
+        for eos in (1, None)
+    ]
+    with_end, without = (found.policies.set_index(["policy", "kind"]) for found in asked)
+    for name in ("threshold", "joint"):
+        assert with_end.loc[(name, "published"), "same"] == 1
+        assert with_end.loc[(name, "published"), "passes"] < 3
+        assert without.loc[(name, "published"), "same"] == 0
+    known = asked[0]["prompts"]["known"]
+    assert (known == 1).all()
 
 
 def test_a_region_decides_what_counts_as_the_answer(tmp_path):
@@ -202,6 +280,35 @@ def test_a_stopped_run_goes_on_to_the_same_tables(tmp_path, monkeypatch):
     for name in ("policies", "prompts", "window", "calibration"):
         a, b = (fs.open_run(d["run"])[name] for d in (one, two))
         pd.testing.assert_frame_equal(a, b)
+
+
+def test_a_policy_that_was_stopped_goes_on_behind_its_last_batch(tmp_path, monkeypatch):
+    """A policy is kept batch by batch: drafts of a thousand prompts take most of an hour."""
+    from flowscope.instruments.decode import outcomes
+
+    wanted, seen = outcomes.filled, []
+
+    def counted(made, canvas, policy, plan, **options):
+        seen.append((policy.name, tuple(canvas.numbers.tolist())))
+        if stop and policy.name == "draft" and canvas.numbers[0] == 4:
+            raise KeyboardInterrupt
+        return wanted(made, canvas, policy, plan, **options)
+
+    monkeypatch.setattr(outcomes, "filled", counted)
+    folder = denoiser_folder(tmp_path)
+    options = ["--task", "sudoku-4x4", "--prompts", "6", "--calibration", "1", "--policy", "draft",
+               "--set", "resamples=20", "--set", "windows=[2]", "--set", "batch=2",
+               "--set", "controls=false", "--out", tmp_path / "run"]  # fmt: skip
+    stop = True
+    assert command("decode", folder, *options).exit_code == 130
+    assert seen == [("draft", (0, 1)), ("draft", (2, 3)), ("draft", (4, 5))]
+    seen.clear()
+    stop = False
+    again = json.loads(command("decode", folder, *options, "--json").stdout)
+    assert seen == [("draft", (4, 5))]
+    (draft,) = [row for row in again["policies"] if row["name"] == "draft"]
+    assert draft["same"] == 1
+    assert draft["seconds"] is None  # two batches of three were timed in the run before
 
 
 def test_blank_prompts_of_one_length_are_one_prompt(tmp_path):

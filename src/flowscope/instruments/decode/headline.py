@@ -37,6 +37,9 @@ def show(document: Mapping[str, Any], console: Console) -> None:
                 number_or_dash(row["accuracy"], ".1%"), _MARKS[row["certified"]],
             )  # fmt: skip
         console.print(table)
+    for row in rows:
+        if row["name"] == "draft":
+            console.print(_cost(row))
     reasons: dict[str, list[str]] = {}
     for row in document["thresholds"]:
         if row["because"]:
@@ -44,3 +47,15 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     for reason, names in reasons.items():
         console.print(f"No calibrated threshold for {', '.join(names)}: {reason}.")
     print_report_path(document, console)
+
+
+def _cost(row: Mapping[str, Any]) -> str:
+    """What verification costs: it makes fewer rounds, and runs more sequences in each."""
+    seconds, before = (
+        "" if row[name] is None else f" in {row[name]:.2g} s"
+        for name in ("seconds", "reference_seconds")
+    )
+    return (
+        f"{row['name']} runs {row['rows']:.1f} sequences a prompt{seconds}; the reference "
+        f"{row['reference_passes']:.1f}{before}."
+    )

@@ -52,7 +52,8 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
 
     A rule that follows the reference until it fills all is read from the record of the reference:
     it would make the same passes. So is a fixed number of positions a pass that is that of the
-    reference. Every other policy is run, a shard for each threshold.
+    reference. Every other policy is run, a shard for each threshold and batch, so that a run that
+    was stopped goes on behind its last batch.
     """
     if isinstance(policy, Reference) or _is_the_reference(policy, bench.subject.plan):
         steps = part.passes
@@ -65,10 +66,16 @@ def outcome_of(bench: DecodeBench, part: Part, policy: Policy) -> Outcome:
         return _replayed(bench, part, policy)
     name = f"{part.name}-{policy.name}-{policy.threshold:g}"
     bench.list_pass(f"{policy.name} {policy.threshold:g} on the {part.name} prompts", len(part))
-    seconds: list[float] = []
-    arrays = bench.shard(name, partial(_run, bench, part, policy, seconds))
-    taken = np.array(seconds) if seconds else np.full(len(part), np.nan)
-    return Outcome(policy=policy, seconds=taken, **arrays)
+    pieces: list[Arrays] = []
+    seconds: list[NDArray[np.float64]] = []
+    for batch in part.batches:
+        made: list[float] = []
+        make = partial(_run_batch, bench, batch, policy, made)
+        pieces.append(bench.shard(f"{name}-{batch.start // bench.config.batch:05d}", make))
+        time = made[0] if made else np.nan  # what an earlier run made took no time now
+        seconds.append(np.full(len(batch.templates), time))
+    arrays = {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
+    return Outcome(policy=policy, seconds=np.concatenate(seconds), **arrays)
 
 
 def _is_the_reference(policy: Policy, plan: Plan) -> bool:
@@ -87,7 +94,8 @@ def _replayed(bench: DecodeBench, part: Part, policy: OnceRule) -> Outcome:
         ids = batch.filled_at(place, fires)
         columns["passes"].append(np.where(fires, at + 1, batch.trace.passes))
         columns["same"].append(same)
-        columns["correct"].append(correct_answers(ids, batch.templates, bench.subject.checker))
+        correct = correct_answers(ids, batch.templates, bench.subject.checker, bench.config.eos)
+        columns["correct"].append(correct)
     passes = _joined(columns["passes"]).astype(np.int64)
     # Its passes are those of the reference, and so is the time of each.
     seconds = part.seconds * passes / np.maximum(part.passes, 1)
@@ -102,20 +110,15 @@ def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _run(bench: DecodeBench, part: Part, policy: Policy, seconds: list[float]) -> Arrays:
-    pieces = [_run_batch(bench, batch, policy, seconds) for batch in part.batches]
-    return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-
-
 def _run_batch(bench: DecodeBench, batch: Batch, policy: Policy, seconds: list[float]) -> Arrays:
-    subject, size = bench.subject, len(batch.templates)
+    subject, size, eos = bench.subject, len(batch.templates), bench.config.eos
     canvas = canvas_of(subject.made, batch.templates, range(batch.start, batch.start + size))
     done = filled(subject.made, canvas, policy, subject.plan, batch=bench.config.batch)
-    seconds += [done.seconds / size] * size
+    seconds.append(done.seconds / size)
     ids = done.ids.cpu().numpy()
     return {
         "passes": done.passes.cpu().numpy(),
         "rows": done.rows.cpu().numpy(),
-        "same": same_answers(ids, batch.ids, batch.templates, subject.checker),
-        "correct": correct_answers(ids, batch.templates, subject.checker),
+        "same": same_answers(ids, batch.ids, batch.templates, subject.checker, eos),
+        "correct": correct_answers(ids, batch.templates, subject.checker, eos),
     }

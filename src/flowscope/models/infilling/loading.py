@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
 from flowscope.errors import InvalidInputError, UnsupportedModelError
 from flowscope.models.infilling.infiller import Infiller, Naming
-from flowscope.models.infilling.sight import sight_of, sight_sentence
+from flowscope.models.infilling.sight import Sight, sight_of, sight_sentence
 from flowscope.models.loading import Loaded, load
 from flowscope.models.reading.words import mask_token
 from flowscope.records import Unavailable
@@ -72,7 +72,9 @@ def infiller(
     _refuse_kind(loaded)
     model: Any = loaded.model
     size = outcomes or _vocabulary(model)
-    hidden = _mask_of(loaded, size) if mask is None else int(mask)
+    hidden = _mask_of(loaded) if mask is None else int(mask)
+    if hidden is None:
+        _refuse_without_mask(loaded, size)
     _refuse_mask(hidden, size, loaded.source)
     if shift is None:
         shift = type(model).__name__.startswith(_SHIFTED)
@@ -152,16 +154,24 @@ def _vocabulary(model: Any) -> int:
     return size
 
 
-def _mask_of(loaded: Loaded, size: int) -> int:
-    """Mask token of the configuration, else of the tokenizer."""
+def _mask_of(loaded: Loaded) -> int | None:
+    """Mask token of the configuration, else of the tokenizer; None where neither names one."""
     configured = getattr(getattr(loaded.model, "config", None), "mask_token_id", None)
-    token = mask_token(loaded.tokenizer) if configured is None else int(configured)
-    if token is None:
-        raise InvalidInputError(
-            f"{loaded.source} has no mask token: neither its configuration (mask_token_id) nor its "
-            "tokenizer names one. Give its id (--mask, mask=…), or another model."
-        )
-    return token
+    return mask_token(loaded.tokenizer) if configured is None else int(configured)
+
+
+def _refuse_without_mask(loaded: Loaded, size: int) -> NoReturn:
+    """Refuse a model whose mask token is not known: for being causal, if it is."""
+    naming = _naming(loaded.model)
+    if size > 1:
+        tokens = torch.arange(min(size, 16), device=_device(loaded.model))
+        sight = sight_of(lambda ids: naming(ids, torch.ones_like(ids, dtype=torch.bool)), tokens)
+        if not sight.both_ways:
+            raise _causal(loaded, sight)
+    raise InvalidInputError(
+        f"{loaded.source} has no mask token: neither its configuration (mask_token_id) nor its "
+        "tokenizer names one. Give its id (--mask, mask=…), or another model."
+    )
 
 
 def _refuse_mask(mask: int, size: int, source: str) -> None:
@@ -230,20 +240,24 @@ def _refuse_causal(made: Infiller, loaded: Loaded) -> None:
         return made.naming(ids, torch.ones_like(ids, dtype=torch.bool))
 
     sight = sight_of(rows, tokens, made.mask)
-    if sight.both_ways:
-        return
+    if not sight.both_ways:
+        raise _causal(loaded, sight)
+
+
+def _causal(loaded: Loaded, sight: Sight) -> UnsupportedModelError:
+    """The refusal of a model whose first position does not see its last one."""
     config = getattr(loaded.model, "config", None)
     if getattr(config, "is_causal", True) is False:
         import transformers
 
         backend = getattr(config, "_attn_implementation", "its attention")
-        raise UnsupportedModelError(
-            f"{made.source} says is_causal = false, and transformers {transformers.__version__} "
+        return UnsupportedModelError(
+            f"{loaded.source} says is_causal = false, and transformers {transformers.__version__} "
             f"ignores it under {backend}: {sight_sentence(sight)}. Use transformers {_OLDEST} or "
             "later with sdpa or eager attention."
         )
-    raise UnsupportedModelError(
-        f"{made.source} is causal: {sight_sentence(sight)}. A causal model cannot fill a blank "
+    return UnsupportedModelError(
+        f"{loaded.source} is causal: {sight_sentence(sight)}. A causal model cannot fill a blank "
         "from what follows it. Give a masked diffusion language model (is_causal: false), or a "
         "masked language model."
     )

@@ -8,7 +8,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from flowscope.errors import InvalidInputError, RecordError
 from flowscope.instruments.decode.config import DecodeConfig
@@ -28,6 +30,39 @@ __all__ = [
 
 _KIND, _VERSION = "flowscope calibration of decoding", 1
 _AGAIN = "Leave the file out (--calibrate), or give another name to calibrate anew."
+
+
+class _Part(BaseModel):
+    """Part of a file; what a later version adds is left alone."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Entry(_Part):
+    """A policy in a file."""
+
+    threshold: FiniteFloat | None
+    errors: FiniteFloat | None
+    n: int = Field(ge=1)
+    p_value: FiniteFloat | None
+    needed: int = Field(ge=0)
+    because: str
+
+
+class _Content(_Part):
+    """What a file must hold."""
+
+    kind: Literal["flowscope calibration of decoding"]
+    version: Literal[1]
+    model: str
+    marks: dict[str, Any]
+    reference: dict[str, Any]
+    method: str
+    alpha: FiniteFloat
+    delta: FiniteFloat
+    blanks: list[int] = Field(min_length=2, max_length=2)
+    policies: dict[str, _Entry]
+    prompts: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,19 +161,40 @@ def read_calibration(path: str | None) -> CalibrationFile | Unavailable:
     try:
         raw = place.read_bytes()
         content = json.loads(raw)
-        if content["kind"] != _KIND or content["version"] != _VERSION:
-            raise ValueError(f"it is of kind {content['kind']!r}, version {content['version']}")
-        found = CalibrationFile(
-            path=str(place), digest=hashlib.sha256(raw).hexdigest(), content=content
-        )
-        _ = found.chosen, content["blanks"], content["marks"], content["reference"]
-        _ = content["alpha"], content["delta"], content["method"], content["prompts"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(
-            f"{place} is no file of calibrated thresholds: {str(error)[:200] or type(error)}. Give "
-            "one that flowscope decode wrote, or a new name to write one."
-        ) from error
-    return found
+        _Content.model_validate(content)
+        _refuse_changes(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "its content"
+        raise _no_file(place, f"{where}: {first['msg']}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_file(place, str(error)[:200] or type(error).__name__) from error
+    return CalibrationFile(path=str(place), digest=hashlib.sha256(raw).hexdigest(), content=content)
+
+
+def _no_file(place: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{place} is no file of calibrated thresholds: {why}. Give one that flowscope decode "
+        "wrote, or a new name to write one."
+    )
+
+
+def _refuse_changes(content: Mapping[str, Any]) -> None:
+    """Refuse thresholds that no calibration gave; files of earlier versions have no digest."""
+    if content.get("digest", _digest(content)) != _digest(content):
+        raise ValueError("it was changed after it was written, so that it promises nothing")
+    for name, entry in content["policies"].items():
+        value = entry["threshold"]
+        if name in POLICIES and value is not None and value not in POLICIES[name].grid:
+            raise ValueError(
+                f"it has the {name} threshold at {value:g}, which no calibration tries"
+            )
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    """Sha256 of everything in a file but the digest itself."""
+    kept = {name: value for name, value in content.items() if name != "digest"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def refuse_other(
@@ -236,6 +292,7 @@ def write_calibration(
     place = Path(path).expanduser()
     if place.exists():
         raise RecordError(f"{place} appeared while the run was made; it was not overwritten.")
+    document["digest"] = _digest(document)
     write_file(place, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
 
 

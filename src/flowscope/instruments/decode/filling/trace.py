@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flowscope.instruments.decode.answers import closed
 from flowscope.instruments.decode.filling.laws import Laws
 from flowscope.instruments.decode.filling.steps import Step
 from flowscope.instruments.decode.policies.protocol import OnceRule
@@ -74,6 +75,8 @@ class Trace:
         and False behind the last blank.
     planned
         Passes that were planned for each row.
+    eos
+        Token that ends an answer; None ends nothing.
     """
 
     top: NDArray[np.int32]
@@ -81,6 +84,7 @@ class Trace:
     final: NDArray[np.int32]
     region: NDArray[np.bool_]
     planned: NDArray[np.int64]
+    eos: int | None = None
 
     @property
     def masked(self) -> NDArray[np.bool_]:
@@ -100,7 +104,8 @@ class Trace:
     @property
     def same(self) -> NDArray[np.bool_]:
         """Whether filling all in a pass gives the answer of the reference, ``[passes, rows]``."""
-        same: NDArray[np.bool_] = ((self.fills == self.final) | ~self.region).all(2)
+        fills, final = (closed(x, self.final >= 0, self.eos) for x in (self.fills, self.final))
+        same: NDArray[np.bool_] = ((fills == final) | ~self.region).all(2)
         return same
 
     def fired(self, rule: OnceRule) -> NDArray[np.int64]:

@@ -114,10 +114,12 @@ def _part(bench: DecodeBench, name: str, templates: tuple[Template, ...], counte
         arrays = bench.shard(f"reference-{name}-{start // size:05d}", make)
         # A finished piece that is taken up again took no time; its time is not in it, because two
         # runs with the same settings have the same pieces.
-        batches.append(_batch(start, some, arrays, made[0] if made else math.nan))
+        time = made[0] if made else math.nan
+        batches.append(_batch(start, some, arrays, time, bench.config.eos))
         counter.advance(len(some))
     checker = bench.subject.checker
-    correct = [correct_answers(batch.ids, batch.templates, checker) for batch in batches]
+    eos = bench.config.eos
+    correct = [correct_answers(batch.ids, batch.templates, checker, eos) for batch in batches]
     seconds = [np.full(len(batch.templates), batch.seconds) for batch in batches]
     return Part(
         name=name, templates=templates, batches=tuple(batches),
@@ -154,10 +156,13 @@ def _filled(
     }  # fmt: skip
 
 
-def _batch(start: int, templates: tuple[Template, ...], arrays: Arrays, seconds: float) -> Batch:
+def _batch(
+    start: int, templates: tuple[Template, ...], arrays: Arrays, seconds: float, eos: int | None
+) -> Batch:
     trace = Trace(
         top=arrays["top"], laws={name: arrays[name] for name in RECORDED},
         final=arrays["final"], region=arrays["region"], planned=arrays["planned"],
+        eos=eos,
     )  # fmt: skip
     return Batch(
         start=start, templates=templates, ids=arrays["ids"], places=arrays["places"],
@@ -172,7 +177,7 @@ def agreeing(bench: DecodeBench, batch: Batch) -> NDArray[np.bool_]:
         return batch.trace.same
     return np.stack(
         [
-            same_answers(batch.spread(fill), batch.ids, batch.templates, checker)
+            same_answers(batch.spread(fill), batch.ids, batch.templates, checker, bench.config.eos)
             for fill in batch.trace.fills
         ]
     )

@@ -42,8 +42,8 @@ TABLES = {
             ),
             Column(
                 "certified",
-                "strict: the same answer by construction, in single precision at these batch "
-                "sizes; calibrated; none",
+                "strict: the same answer by construction, in single precision, and on every fresh "
+                "prompt at these batch sizes; calibrated; none",
             ),
             Column("alpha", "share of answers that may change; empty unless calibrated"),
             Column("delta", "how often a calibration may fail; empty unless calibrated"),

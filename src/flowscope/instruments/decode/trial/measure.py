@@ -25,6 +25,7 @@ from flowscope.instruments.decode.policies.protocol import Policy
 from flowscope.instruments.decode.reference.measure import Part, agreeing
 from flowscope.instruments.decode.subject import DecodeBench
 from flowscope.instruments.decode.trial import SECONDS, TABLES
+from flowscope.models.infilling.templates import canvas_of
 from flowscope.models.loading import Loaded
 from flowscope.records import Measurement, Unavailable
 
@@ -77,7 +78,8 @@ def _row(bench: DecodeBench, part: Part, kind: str, outcome: Outcome) -> dict[st
     calibrated = kind == "calibrated"
     certified = "calibrated" if calibrated else "none"
     if policy.lossless:
-        certified = "strict" if _exact(bench) else "none"
+        strict = bool(outcome.same.all()) and _exact(bench)
+        certified = "strict" if strict else "none"
     right = outcome.correct[np.isfinite(outcome.correct)]
     return {
         "policy": policy.name, "kind": kind, "threshold": policy.threshold, "n": n,
@@ -93,15 +95,18 @@ def _row(bench: DecodeBench, part: Part, kind: str, outcome: Outcome) -> dict[st
 
 
 def _exact(bench: DecodeBench) -> bool:
-    """Whether equal sequences get equal tokens in batches of other sizes: not at half precision."""
-    loaded = bench.subject.made.loaded
-    if not isinstance(loaded, Loaded):
-        return True
-    return all(
-        weight.dtype in (torch.float32, torch.float64)
-        for weight in loaded.model.parameters()
-        if weight.is_floating_point()
-    )
+    """Whether the model calculates in single or double precision.
+
+    At half precision equal sequences may get other tokens in batches of another size. What a
+    function calculates with is not known; what it returns is.
+    """
+    made, exact = bench.subject.made, (torch.float32, torch.float64)
+    if isinstance(made.loaded, Loaded):
+        weights = made.loaded.model.parameters()
+        return all(weight.dtype in exact for weight in weights if weight.is_floating_point())
+    canvas = canvas_of(made, bench.subject.material.test[:1])
+    with torch.no_grad():
+        return made.naming(canvas.ids, canvas.present).dtype in exact
 
 
 def _times(outcomes: dict[tuple[str, str], Outcome], units: int) -> Measurement:
