@@ -46,9 +46,7 @@ def claims() -> list[str]:
 
 
 def _document(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(
-        (RESULTS / f"{name}.json").read_text(encoding="utf-8")
-    )
+    document: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return document
 
 
@@ -78,8 +76,9 @@ def outcomes() -> Outcomes:
 
 
 def clearest(subjects: Mapping[str, Sequence[str]], wanted: Sequence[str]) -> Tally | None:
-    """The subject that has one of these outcomes in the largest share of its runs; the first of
-    those that do, and none if no run has one.
+    """The subject that has one of these outcomes in the largest share of its runs.
+
+    The first where several have; none where no run has one of them.
     """
     counts = [
         Tally(name, sum(outcome in wanted for outcome in runs), len(runs))

@@ -40,7 +40,7 @@ from benchmarks.panel_models import Bytes, opened, story_texts, untrained
 from benchmarks.panel_runs import Job, PanelRuns
 from benchmarks.panel_tables import OUTCOMES, counted
 from flowscope.instruments.heads.geometry.judge import judge_one_way, judge_sharpness
-from flowscope.models.loading import Loaded, load
+from flowscope.models.loading import load
 from flowscope.models.prompts import packaged_texts
 from flowscope.records import Interval, Verdict
 

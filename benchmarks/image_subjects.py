@@ -161,8 +161,8 @@ SUBJECTS = {
     "rotation of .1, default settings": Subject(made=Rotating, settings=DEFAULTS),
     "exact score, Euler, K = 16 to 64": Subject(
         made=lambda: MixtureModel(mu=4.0, s2=0.25, side=8),
-        settings={"integrator": "euler", "doubling": (16, 32, 64), "family_images": 1000, "images": 500, "steps": 16,
-                  "rotation_times": 0, "batch": 500},
+        settings={"integrator": "euler", "doubling": (16, 32, 64), "family_images": 1000,
+                  "images": 500, "steps": 16, "rotation_times": 0, "batch": 500},
     ),
     "Gaussian images, red": Subject(
         made=Spectrum, settings={"batch": 2000}, share=0.5
