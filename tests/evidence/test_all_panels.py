@@ -87,8 +87,8 @@ def test_rotation_and_sharpness_say_nothing_of_random_weights():
         assert {run["verdicts"]["I3"]["outcome"] for run in network.values()} == {"uninformative"}
     for name, network in stored(heads_panel)["random"].items():
         found = {run["verdicts"]["M1"]["outcome"] for run in network.values()}
-        if name == "random weights; DiT, 2 layers of 32":  # sharper: near the bound of the guard
-            assert found <= {"uninformative", "abstains"}
+        if name.startswith("random weights; DiT"):  # near the bound of the guard
+            assert found <= {"uninformative", "abstains"}, name
         elif name.startswith("random weights;"):
             assert found == {"uninformative"}, name
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from tests.instruments.audit.synthetic import write_run
 from tests.instruments.heads.synthetic_geometry import write_geometry
-from flowscope.instruments.image.findings import could_have_seen
 from tests.instruments.image.synthetic_image import write_images
 from tests.instruments.sync.synthetic_replica import write_replicas
 from tests.instruments.tiny import shown
 
 from flowscope.instruments.audit.findings import split_half
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.lab.finding import findings_of
 from flowscope.lab.registry import instrument
 from flowscope.records import Run
