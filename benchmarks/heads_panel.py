@@ -1,9 +1,10 @@
 """What the verdicts M1 and M2 say of heads whose answer is known, of random weights, of models.
 
 Question: what makes "directed beyond its sharpness" and "looks are one-way" say *holds*, and what
-makes them say something else? Subjects: the heads of ``known_heads`` over 20 seeds; Llamas of two
-sizes with random weights, as they are, with sharper logits, and with equal queries and keys (a
-reversible walk); the bundled model and any that is named, trained and untrained.
+makes them say something else? Subjects: the heads of ``known_heads`` over 20 seeds; Llamas and
+diffusion transformers of two sizes with random weights, as they are, with sharper logits, and small
+Llamas with equal queries and keys (a reversible walk); the bundled model and any that is named,
+trained and untrained.
 
     python -m benchmarks.heads_panel --seeds 20
     python -m benchmarks.heads_panel --only real --model NAME=FOLDER --text NAME=STORIES.txt.gz
@@ -39,7 +40,7 @@ from benchmarks.panel_models import Bytes, opened, story_texts, untrained
 from benchmarks.panel_runs import Job, PanelRuns
 from benchmarks.panel_tables import OUTCOMES, counted
 from flowscope.instruments.heads.geometry.judge import judge_one_way, judge_sharpness
-from flowscope.models.loading import Loaded, load
+from flowscope.models.loading import load
 from flowscope.models.prompts import packaged_texts
 from flowscope.records import Interval, Verdict
 
@@ -47,6 +48,7 @@ RESULT = Path(__file__).parent / "results" / "heads_panel.json"
 THEORY = Path(__file__).parents[1] / "docs" / "theory"
 PARTS = ("known", "random", "real")
 SIZES = {"4 layers of 64": (4, 64), "8 layers of 128": (8, 128)}
+DENOISERS = {"DiT, 2 layers of 32": (2, 32), "DiT, 6 layers of 64": (6, 64)}
 PROMPTS, TOKENS = 16, 64
 SHARPER = 7.0
 Runs = Mapping[str, Mapping[str, Any]]
@@ -55,14 +57,12 @@ Runs = Mapping[str, Mapping[str, Any]]
 RUNS = PanelRuns(RESULT, PARTS)
 
 
-def heads_of(
-    loaded: Loaded, texts: Sequence[str], *, tokens: int, seed: int, **settings: object
-) -> list[Verdict]:
+def heads_of(model: object, *texts: Sequence[str], seed: int, **settings: object) -> list[Verdict]:
     """Verdicts of ``flowscope heads``; the twins have other seeds than any model of the panel."""
     with tempfile.TemporaryDirectory() as folder:
         result = flowscope.heads(
-            loaded, list(texts), out=f"{folder}/run", progress=False, prompts=len(texts),
-            tokens=tokens, seed=10_000 + 10 * seed, dials=False, **settings,
+            model, *map(list, texts), out=f"{folder}/run", progress=False, prompts=PROMPTS,
+            seed=10_000 + 10 * seed, dials=False, **settings,
         )  # fmt: skip
         return list(result.verdicts)
 
@@ -79,12 +79,26 @@ def llama(layers: int, width: int, seed: int) -> nn.Module:
     return LlamaForCausalLM(config).eval()
 
 
+def denoiser(layers: int, width: int, seed: int) -> nn.Module:
+    """A diffusion transformer of 16 × 16 images, 64 tokens, with random weights."""
+    from diffusers import DiTTransformer2DModel
+
+    torch.manual_seed(seed)
+    return DiTTransformer2DModel(
+        num_attention_heads=4, attention_head_dim=width // 4, in_channels=1, out_channels=1,
+        num_layers=layers, sample_size=16, patch_size=2, num_embeds_ada_norm=4,
+    ).eval()  # fmt: skip
+
+
 def changed(model: nn.Module, factor: float, *, symmetric: bool = False) -> nn.Module:
     """The same model with queries and keys larger by a factor, and equal if asked for."""
     other = copy.deepcopy(model)
+    names = ("q_proj", "k_proj") if hasattr(other, "lm_head") else ("to_q", "to_k")
     with torch.no_grad():
-        for block in other.get_submodule("model.layers").children():
-            query, key = (block.get_submodule(f"self_attn.{n}_proj").weight for n in "qk")
+        for block in other.modules():
+            if not hasattr(block, names[0]):
+                continue
+            query, key = (block.get_submodule(name).weight for name in names)
             query.mul_(factor)
             key.copy_(query) if symmetric else key.mul_(factor)
     return other
@@ -99,12 +113,14 @@ STATES: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 RANDOM = {
     "4 layers of 64": ("random weights", "random weights, sharper", "symmetric scores"),
-    "8 layers of 128": ("random weights", "random weights, sharper"),
+    **dict.fromkeys(("8 layers of 128", *DENOISERS), ("random weights", "random weights, sharper")),
 }
 
 
 def random_verdicts(size: str, state: str, seed: int) -> list[Verdict]:
     """M1 and M2 on a network without training."""
+    if size in DENOISERS:
+        return heads_of(STATES[state](denoiser(*DENOISERS[size], seed)), seed=seed)
     loaded = load(STATES[state](llama(*SIZES[size], seed)), tokenizer=Bytes())
     return heads_of(loaded, list(packaged_texts())[:PROMPTS], tokens=TOKENS, seed=seed)
 

@@ -98,9 +98,9 @@ def page_tables(runs: Mapping[str, Any]) -> dict[str, str]:
 
     known = [
         [subject, verdict, EXPECTED[subject, verdict], *_line(rows("known", subject, verdict))]
-        for verdict in ("I1", "I3")
+        for verdict in ("I1", "I2", "I3")
         for subject in SUBJECTS
-        if subject in runs["known"]
+        if subject in runs["known"] and (subject, verdict) in EXPECTED
     ]
     others = [
         [subject, verdict, str(len(runs[part][subject])), *_line(rows(part, subject, verdict))]

@@ -46,6 +46,7 @@ CONSTANT, LINEAR = 16.0, 12.0
 COURSES = {
     "rise and fall": (0.3, 0.3, 0.3, 0.3, -0.3, -0.3, -0.3, -0.3),
     "gradient flow": (0.3, -0.2, 0.1, -0.3, 0.2, -0.1, 0.3, -0.2),
+    "fall and rise": (-0.3, -0.3, -0.3, -0.3, 0.3, 0.3, 0.3, 0.3),
 }
 """Growth of the cloud in each block of the networks that move every token by itself."""
 

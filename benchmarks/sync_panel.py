@@ -50,6 +50,7 @@ EXPECTED = {
     "no change": "no verdict",
     "weak modes keep more": "holds",
     "weak modes keep less": "fails",
+    "weak modes keep less, 64 pairs": "fails",
     "no change, 8 pairs": "uninformative",
     "the latents change, the layers do not add": "no verdict",
     "networks differ": "no verdict",
@@ -93,7 +94,7 @@ def drawn_network(
 def differences(kind: str, seed: int, layers: int = 2, draws: int = 199) -> Verdict:
     """R2 on drawn differences of a model and of its shuffled twins."""
     rng = np.random.default_rng([seed, 99])
-    pairs = 8 if "8 pairs" in kind else PAIRS
+    pairs = next((n for n in (8, 64) if f", {n} pairs" in kind), PAIRS)
     spread = 0.5 if "networks differ" in kind else 0.0
     own, *others = spread * rng.standard_normal(1 + TWINS)
     own += 1.2 if "more" in kind else -1.2 if "less" in kind else 0.0

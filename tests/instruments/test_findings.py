@@ -16,6 +16,7 @@ from tests.instruments.sync.synthetic_replica import write_replicas
 from tests.instruments.tiny import shown
 
 from flowscope.instruments.audit.findings import split_half
+from flowscope.instruments.image.findings import could_have_seen
 from flowscope.lab.finding import findings_of
 from flowscope.lab.registry import instrument
 from flowscope.records import Run
@@ -385,6 +386,19 @@ def test_step_errors_that_are_too_large_ask_for_more_steps(copy):
     finding = _said("image", run, "step_budget")
     assert "the steps alone move ODE and SDE by up to 0.13" in finding.text
     assert finding.next.startswith("Take 40 steps or a solver of second order (DPM++)")
+
+
+def test_a_sampler_that_diverged_is_not_asked_for_more_images(copy):
+    run = copy("image")
+    _judged_again(run, "I1", "uninformative")
+    _change(run, "step_budget", "outside", lambda frame: 0.97)
+    _change(run, "step_budget", "budget", lambda frame: 0.13)
+    finding = _said("image", run, "step_budget")
+    assert "97% of the values lie beyond the bins" in finding.text.replace("\u00a0", "")
+    assert finding.next.startswith("Look at the samples in the report")
+    seen = could_have_seen({name: run.read_table(name) for name in run.tables()})
+    assert "of ODE against SDE" not in seen
+    assert "a rotation of" in seen
 
 
 def test_rotation_is_told_with_its_windows(copy):

@@ -318,3 +318,32 @@ def test_half_of_the_windows_must_be_sound():
     half = table.assign(gradient_error_high=[0.02, 0.6])
     assert gradient(half, arrays).outcome == "uninformative"
     assert gradient(table.assign(gradient_error_high=0.5), arrays).outcome == "fails"
+
+
+WHY = "32 points carry at most 4 functions of a field; linear fields need 5. Pass more points."
+
+
+def test_late_windows_that_could_not_be_read_are_the_reason(turning):
+    table, arrays = turning
+    unread = table.assign(
+        status=["ok", "abstained", "abstained"], because=["", WHY, WHY], log_snr=[-5.0, -1.0, 2.0]
+    )
+    found = gradient(unread, arrays)
+    assert found.outcome == "abstains"
+    assert f"no window with a log snr of -3 or more could be read: {WHY[:30]}" in found.because
+    assert "for any model" not in found.because
+
+
+@pytest.mark.parametrize(("unread", "outcome"), [(1, "holds"), (2, "uninformative")])
+def test_windows_that_could_not_be_read_count_as_windows(quiet, unread, outcome):
+    table, arrays = quiet
+    lost = [False] * (3 - unread) + [True] * unread
+    table = table.assign(
+        status=np.where(lost, "abstained", "ok"),
+        because=np.where(lost, WHY, ""),
+        gradient_error_high=np.where(lost, math.nan, 0.02),
+    )
+    found = gradient(table, arrays)
+    assert found.outcome == outcome
+    assert ("2 of 3 windows" in found.because) == (unread == 2)
+    assert ("linear fields need 5" in found.because) == (unread == 2)

@@ -18,6 +18,7 @@ __all__ = ["could_have_seen", "findings"]
 _DECIDED = 0.9  # share of images that come back as the same class
 _LEVEL = 0.05
 _MOST_BUDGET = 0.1  # step errors beyond which parity is not judged
+_MOST_OUTSIDE = 0.05  # share of values beyond the bins beyond which it is not
 _ENOUGH = 500  # images that parity wants
 _FEW_IMAGES = 64  # below, noise hides most differences of histograms
 _SAMPLERS = {0.0: "the ODE", 1.0: "the SDE"}
@@ -80,7 +81,8 @@ def _needs(row: dict[str, Any], enough: bool) -> str:
 def _parity(records: Records) -> Finding:
     """Whether ODE and SDE differ by more than their step errors, from when, and by how much."""
     names = ("step", "budget", "noise", "excess", "excess_low", "excess_high", "detectable")
-    rows = [row for row in complete_rows(records, "step_budget", names) if bool(row["counted"])]
+    rows = complete_rows(records, "step_budget", names, ("outside",))
+    rows = [row for row in rows if bool(row["counted"])]
     if not rows:
         raise Missing("no time is judged")
     verdict, steps = records.verdicts.get("I1"), int(records.settings.get("steps", len(rows)))
@@ -119,6 +121,14 @@ def _said_of_parity(
             f"ODE and SDE differ by no more than their step errors: by {size} beyond them at most, "
             f"over {len(rows)} times.",
             "Use the ODE where you need a repeatable path from noise to image.",
+        )
+    lost = max(float(row["outside"]) for row in rows)
+    if outcome == "uninformative" and lost > _MOST_OUTSIDE:
+        return (
+            f"Whether ODE and SDE differ cannot be told: {percent(lost)} of the values lie beyond "
+            "the bins of the histograms.",
+            "Look at the samples in the report: the sampler may have diverged. Check weights and "
+            "schedule.",
         )
     if outcome == "uninformative" and budget > _MOST_BUDGET:
         return (
@@ -248,7 +258,10 @@ def could_have_seen(tables: Mapping[str, pd.DataFrame]) -> str:
         frame = tables.get(name, pd.DataFrame())
         if "detectable" not in frame:
             continue
-        numbers = _finite(frame.loc[frame["log_snr"] >= least, "detectable"])
+        late = frame[frame["log_snr"] >= least]
+        if "outside" in late and late["outside"].max() > _MOST_OUTSIDE:
+            continue  # histograms are equal beyond their bins, whatever the samplers do
+        numbers = _finite(late["detectable"])
         if numbers:
             parts.append(words.format(max(numbers)))
             images = images or f"With {int(frame['images'].max())} images this"

@@ -8,9 +8,9 @@ if p ≤ .05 and the effect is .01 or more; it holds if all joint highs lie belo
 
 Windows with a log snr below −3 do not count, nor such whose score is not that of their states: the
 gradient part of its error, by Stein's identity, may be half of its energy (random networks: about
-one). Where that is half of the windows, or a planted rotation would not have been seen, the claim
-could not have failed. With guidance this is not claimed: a guided field is not the score of any
-distribution.
+one). Where half of the windows do not count, or were not read, or a planted rotation would not have
+been seen, the claim could not have failed. With guidance this is not claimed: a guided field is not
+the score of any distribution.
 """
 
 from __future__ import annotations
@@ -96,20 +96,27 @@ def judge_gradient(
     images = int(read["images"].max())
     if images < MINIMUM_UNITS:
         return not_measured(claim, f"{images} images are too few: {MINIMUM_UNITS} are needed")
-    late = read[read["log_snr"] >= LEAST_LOG_SNR]
+    late = table[table["log_snr"] >= LEAST_LOG_SNR]
     if late.empty:
         return not_measured(
             claim,
             f"no window of steps has a log snr of {LEAST_LOG_SNR:g} or more (the most is "
-            f"{read['log_snr'].max():.2g}): the score is nearly −x there, for any model",
+            f"{table['log_snr'].max():.2g}): the score is nearly −x there, for any model",
+        )
+    known = late[late["status"] == "ok"]
+    if known.empty:
+        reason = str(late["because"].iloc[0]).removesuffix(".")
+        return not_measured(
+            claim,
+            f"no window with a log snr of {LEAST_LOG_SNR:g} or more could be read: {reason}",
         )
     # A window whose error has no interval is not told to be sound.
-    sound = late[
-        (late["gradient_error_high"] <= _WRONG)
-        & (late["beyond"] >= _LEAST_BEYOND)
-        & (late["represented"] >= _LEAST_REPRESENTED)
+    sound = known[
+        (known["gradient_error_high"] <= _WRONG)
+        & (known["beyond"] >= _LEAST_BEYOND)
+        & (known["represented"] >= _LEAST_REPRESENTED)
     ]
-    guard = _unsound(late, sound)
+    guard = _unsound(late, known, sound)
     if sound.empty:
         return _nothing_sound(claim, guard)
     windows = _windows(arrays, sound["step"].tolist(), seed)
@@ -172,31 +179,44 @@ def _windows(arrays: Mapping[str, NDArray[Any]], steps: Sequence[int], seed: int
     )
 
 
-def _unsound(late: pd.DataFrame, sound: pd.DataFrame) -> str:
-    """Why too few windows have a score that could be judged; empty if enough have."""
+def _unsound(late: pd.DataFrame, known: pd.DataFrame, sound: pd.DataFrame) -> str:
+    """Why too few late windows have a score that could be judged; empty if enough have.
+
+    ``known`` are the late windows that were read, ``sound`` those of them that can be judged.
+    """
     if 2 * len(sound) > len(late):
         return ""
-    flat = late[late["beyond"] < _LEAST_BEYOND]
-    if 2 * len(flat) >= len(late):
-        return (
-            f"beyond a constant and a multiple of the state the score has less than "
-            f"{_LEAST_BEYOND:.0%} of its energy in {len(flat)} of {len(late)} windows: nothing is "
-            "left that could rotate"
-        )
-    if late["gradient_error_high"].isna().all():
-        return "there are too few images to tell whether the score is that of its states"
-    wrong = late[~(late["gradient_error_high"] <= _WRONG)]
-    if 2 * len(wrong) < len(late):
-        return (
-            f"the fitted fields represent less than {_LEAST_REPRESENTED:.0%} of the score in "
-            f"{len(late) - len(sound) - len(wrong)} of {len(late)} windows: too little to judge"
-        )
-    worst = late["gradient_error_high"].max()
-    return (
-        f"in {len(wrong)} of {len(late)} windows the score may not be that of the "
-        f"states it was read at: the gradient part of its error is up to {worst:.2g} of its energy "
-        f"(limit {_WRONG:g}), as for random weights or too few images"
-    )
+    unread = late[late["status"] != "ok"]
+    wrong = known["gradient_error_high"] > _WRONG
+    unknown = known["gradient_error_high"].isna()
+    flat = known["beyond"] < _LEAST_BEYOND
+    weak = (known["represented"] < _LEAST_REPRESENTED) & ~flat
+    why = str(unread["because"].iloc[0]).removesuffix(".") if len(unread) else ""
+    reasons = [
+        (len(unread), f"nothing could be read ({why})"),
+        (
+            int(flat.sum()),
+            f"less than {_LEAST_BEYOND:.0%} of the energy of the score is beyond a constant and a "
+            "multiple of the state: nothing is left that could rotate",
+        ),
+        (
+            int(unknown.sum()),
+            "there are too few images to tell whether the score is that of its states",
+        ),
+        (
+            int(wrong.sum()),
+            "the score may not be that of the states it was read at: the gradient part of its "
+            f"error is up to {known['gradient_error_high'].max():.2g} of its energy (limit "
+            f"{_WRONG:g}), as for random weights or too few images",
+        ),
+        (
+            int(weak.sum()),
+            f"the fitted fields represent less than {_LEAST_REPRESENTED:.0%} of the score: too "
+            "little to judge",
+        ),
+    ]
+    count, reason = max(reasons, key=lambda pair: pair[0])
+    return f"in {count} of {len(late)} windows {reason}"
 
 
 def _blind(used: pd.DataFrame) -> str:
