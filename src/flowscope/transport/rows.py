@@ -31,7 +31,14 @@ from torch import Tensor
 from flowscope.errors import ConvergenceError, InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_probabilities, as_reals, refuse
 
-__all__ = ["CommonSupport", "Curvature", "common_support", "curvature", "row_wasserstein"]
+__all__ = [
+    "CommonSupport",
+    "Curvature",
+    "common_support",
+    "curvature",
+    "excess_distances",
+    "row_wasserstein",
+]
 
 Vectors = Tensor | ArrayLike
 Support = Bool[Tensor, "*batch n"] | ArrayLike
@@ -99,6 +106,21 @@ def row_wasserstein(
     for place in np.ndindex(batch):
         found[place] = solve(a[place], b[place], d[place])
     return torch.from_numpy(found)
+
+
+def excess_distances(
+    p: Float[NDArray[np.float64], "rows n"],
+    q: Float[NDArray[np.float64], "rows n"],
+    d: Float[NDArray[np.float64], "n n"],
+) -> Float[NDArray[np.float64], " rows"]:
+    """$W_1$ of rows over one metric that this package has made itself; nothing is checked.
+
+    Examples
+    --------
+    >>> excess_distances(np.array([[0.5, 0.5]]), np.array([[0.0, 1.0]]), 1 - np.eye(2))
+    array([0.5])
+    """
+    return np.array([_excess_distance(one, other, d) for one, other in zip(p, q, strict=True)])
 
 
 class CommonSupport(NamedTuple):
