@@ -51,7 +51,9 @@ def load(pointer, mask=True, other=None):
     places = np.where(inside, pointer.place, 0)
     assert (places >= 0).all()
     assert (places < len(pointer.memory)).all()
-    return block(np.where(inside, pointer.memory[places], np.float32(0 if other is None else other)))
+    return block(
+        np.where(inside, pointer.memory[places], np.float32(0 if other is None else other))
+    )
 
 
 def store(pointer, value):

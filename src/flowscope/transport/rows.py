@@ -277,7 +277,6 @@ def _network_simplex() -> tuple[Callable[..., Any], Callable[[int], str | None]]
     return emd_wrap.emd_c, emd_wrap.check_result
 
 
-
 def _rows(p: Vectors, name: str) -> NDArray[np.float64]:
     """Probability vectors in float64, divided by their sum there."""
     x = as_probabilities(p, name).detach().cpu().double()
