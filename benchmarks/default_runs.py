@@ -2,7 +2,8 @@
 
 Each command runs with the code of the earlier commit and with that of the working tree, in turn,
 on one thread, with the bundled model and all settings at their defaults. Processor seconds count,
-because another process may share the machine. The medians and their ratio go to
+because another process may share the machine; on a machine that many share, ``--together`` runs
+both at once. The medians and their ratio go to
 ``results/default_runs.json``.
 
     python -m benchmarks.default_runs --rounds 3
@@ -12,7 +13,6 @@ because another process may share the machine. The medians and their ratio go to
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -29,22 +29,40 @@ COMMANDS = ("audit", "heads", "sync", "image")
 ENDED = (0, 3)
 
 
-def processor_seconds(command: str, checkout: Path) -> float:
-    """Processor seconds of one command with the code of a checkout."""
+def processor_seconds(command: str, checkouts: list[Path], *, together: bool) -> list[float]:
+    """Processor seconds of one command with the code of each checkout, in turn or side by side."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout / "src")}
-        environment |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "80"}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended = subprocess.run(
-            [sys.executable, "-m", "flowscope.cli", command, "--json", "--out", folder],
-            cwd=folder, env=environment, capture_output=True, text=True,
+        if together:
+            started = [_started(command, checkout, Path(folder)) for checkout in checkouts]
+            return [_seconds(command, *process) for process in started]
+        return [
+            _seconds(command, *_started(command, checkout, Path(folder))) for checkout in checkouts
+        ]
+
+
+def _started(
+    command: str, checkout: Path, parent: Path
+) -> tuple[Path, Path, subprocess.Popen[bytes]]:
+    """The checkout, the folder of its run, and the process."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(checkout / "src")}
+    environment |= {"HF_HUB_OFFLINE": "1", "COLUMNS": "80"}
+    with (folder / "errors.txt").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flowscope.cli", command, "--json", "--out", folder / "run"],
+            cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if ended.returncode not in ENDED:
-            raise SystemExit(
-                f"{command} of {checkout} ended with {ended.returncode}:\n{ended.stderr}"
-            )
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return checkout, folder, process
+
+
+def _seconds(command: str, checkout: Path, folder: Path, process: subprocess.Popen[bytes]) -> float:
+    """Processor seconds of a process and of the children it waited for, once it has ended."""
+    _, status, used = os.wait4(process.pid, 0)
+    code = process.returncode = os.waitstatus_to_exitcode(status)
+    if code not in ENDED:
+        said = (folder / "errors.txt").read_text(encoding="utf-8")
+        raise SystemExit(f"{command} of {checkout} ended with {code}:\n{said}")
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -52,6 +70,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--before", default=BEFORE, help="commit to compare with")
     parser.add_argument("--commands", default=",".join(COMMANDS), help="separated by commas")
+    parser.add_argument(
+        "--together", action="store_true", help="both at once: what else runs slows both alike"
+    )
     options = parser.parse_args()
     cache = ROOT / "out" / "golden"
     cache.mkdir(parents=True, exist_ok=True)
@@ -60,10 +81,12 @@ def main() -> None:
     for command in options.commands.split(","):
         old, now = [], []
         for _ in range(options.rounds):
-            old.append(processor_seconds(command, earlier))
-            now.append(processor_seconds(command, ROOT))
+            pair = processor_seconds(command, [earlier, ROOT], together=options.together)
+            old.append(pair[0])
+            now.append(pair[1])
         ratio = statistics.median(now) / statistics.median(old)
         rows[command] = {"before": old, "now": now, "ratio": round(ratio, 3)}
+        rows[command]["together"] = options.together
         print(f"{command:<6} {ratio:5.2f} ×  {statistics.median(now):6.1f} s", flush=True)
     kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     kept = kept if kept.get("before") == options.before else {}

@@ -1,5 +1,6 @@
 """The depth meter against the float64 reference, and what it refuses."""
 
+import warnings
 from itertools import pairwise
 from threading import Thread
 
@@ -8,8 +9,8 @@ import torch
 from torch.testing import assert_close
 
 from flowscope import flows
-from flowscope.errors import InvalidInputError
-from flowscope.flows import eager, engines
+from flowscope.errors import InvalidInputError, MeasureWarning
+from flowscope.flows import eager, engines, meter, sweep_kernels, swept
 
 EVERY = slice(None)
 
@@ -190,6 +191,35 @@ def test_a_failed_compilation_falls_back_and_says_so(monkeypatch):
     assert instrument.mode == "eager"
     assert instrument.fallback == "compilation failed with RuntimeError: no compiler found"
     check_path(instrument, path(0.5, torch.float32), 1e-4)
+
+
+@pytest.mark.skipif(sweep_kernels.INTERPRETED, reason="the kernels run in Python here")
+@pytest.mark.parametrize(("installed", "reason"), [(False, "not installed"), (True, "found cpu")])
+def test_a_meter_without_triton_is_eager_and_says_why(installed, reason, monkeypatch):
+    monkeypatch.setattr(swept, "INSTALLED", installed)
+    instrument = flows.DepthMeter(12, 1000, mode="triton")
+    assert instrument.mode == "eager"
+    assert reason in instrument.fallback
+    assert "Error" not in instrument.fallback
+    check_path(instrument, path(0.5, torch.float32), 1e-4)
+
+
+def test_kernels_that_do_not_compile_are_replaced_and_that_is_said_once(monkeypatch):
+    """A device that asks for Triton, and a tool chain that fails."""
+
+    def broken(*_):
+        raise RuntimeError("ptxas not found\nwith a long traceback")
+
+    monkeypatch.setattr(meter, "SweepEngine", broken)
+    monkeypatch.setattr(meter, "preferred", lambda logits: "triton")
+    monkeypatch.setattr(meter, "_said", set())
+    with pytest.warns(MeasureWarning, match="slower: compilation failed with RuntimeError: ptxas"):
+        instrument = flows.DepthMeter(12, 1000)
+    assert instrument.mode == "eager"
+    check_path(instrument, path(0.5, torch.float32), 1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        flows.DepthMeter(12, 1000)
 
 
 def test_an_eager_meter_compiles_nothing(monkeypatch):

@@ -1,7 +1,7 @@
 """The sweeps of Triton against the float64 reference.
 
-They run on a CUDA device (``pytest -m gpu``), or in Python where ``TRITON_INTERPRET=1`` is set and
-Triton is installed.
+They run on a CUDA device where there is one (``pytest -m gpu``), in Triton's interpreter where
+``TRITON_INTERPRET=1`` is set and Triton is installed, and elsewhere in numpy (`numpy_triton`).
 """
 
 import functools
@@ -10,21 +10,34 @@ from itertools import pairwise
 
 import pytest
 import torch
+from tests.flows.numpy_triton import LANGUAGE, Launched
 from torch.testing import assert_close
 
 from flowscope import flows
 from flowscope.errors import InvalidInputError
+from flowscope.flows import sweep_kernels
+from flowscope.flows import swept as swept_module
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cpu" if INTERPRETED else "cuda"
+COMPILED = torch.cuda.is_available() and not INTERPRETED
+DEVICE = "cuda" if COMPILED else "cpu"
 EVERY = slice(None)
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not (INTERPRETED or torch.cuda.is_available()), reason="needs a CUDA device"
-    ),
-]
+pytestmark = [pytest.mark.gpu] if COMPILED else []
+
+
+@pytest.fixture(autouse=True)
+def _kernels_that_run_here(monkeypatch):
+    if COMPILED or INTERPRETED:
+        return
+    monkeypatch.setattr(sweep_kernels, "tl", LANGUAGE)
+    for name in ("_log1p", "_centred"):
+        kernel = getattr(sweep_kernels, name)
+        monkeypatch.setattr(sweep_kernels, name, getattr(kernel, "fn", kernel))
+    for name in ("INSTALLED", "INTERPRETED"):
+        monkeypatch.setattr(swept_module, name, True)
+    for name in ("first_sweep", "second_sweep"):
+        monkeypatch.setattr(swept_module, name, Launched(getattr(sweep_kernels, name)))
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:

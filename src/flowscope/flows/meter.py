@@ -237,8 +237,7 @@ class DepthMeter:
 
     def _chosen(self, mode: Mode | Literal["auto"]) -> Engine:
         logits = self._held[0]
-        wanted: Mode = "triton" if logits.is_cuda and logits.dtype.itemsize <= 4 else "eager"
-        wanted = wanted if mode == "auto" else mode
+        wanted = preferred(logits) if mode == "auto" else mode
         if wanted != "eager":
             try:
                 with torch.inference_mode(False), torch.no_grad():
@@ -246,8 +245,10 @@ class DepthMeter:
                         return SweepEngine(logits)
                     return BlockEngine(logits, compiled=True)
             except Exception as error:  # a missing tool chain shows in many ways
-                first_line = str(error).strip().partition("\n")[0]
-                self.fallback = f"compilation failed with {type(error).__name__}: {first_line}"
+                reason = str(error).strip().partition("\n")[0]
+                refused = isinstance(error, InvalidInputError)
+                failed = f"compilation failed with {type(error).__name__}: {reason}"
+                self.fallback = reason if refused else failed
                 if mode == "auto":
                     _say_once(self.fallback)
         with torch.inference_mode(False):
@@ -307,6 +308,11 @@ class DepthMeter:
                 f"on {logits.device}. Make the meter with the dtype and device of the logits."
             )
         return slice(begin, end)
+
+
+def preferred(logits: Tensor) -> Mode:
+    """How a meter of such logits runs where the tool chain allows it."""
+    return "triton" if logits.is_cuda and logits.dtype.itemsize <= 4 else "eager"
 
 
 def _buffer(rows: int, vocabulary: int, dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -24,7 +24,10 @@ try:
 except ImportError:  # a CPU build of torch comes without it
     triton = tl = None
 
-__all__ = ["INTERPRETED", "ROWS", "first_sweep", "second_sweep"]
+__all__ = ["INSTALLED", "INTERPRETED", "ROWS", "first_sweep", "second_sweep"]
+
+INSTALLED = triton is not None
+"""Whether Triton is there."""
 
 ROWS = (
     "value", "place", "runner_up", "mass", "mean", "state_sq", "oscillation", "step_sq", "shift",

@@ -15,7 +15,13 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.eager import balanced_variation
 from flowscope.flows.steps import StepStatistics
 from flowscope.flows.sums import StateSums
-from flowscope.flows.sweep_kernels import INTERPRETED, ROWS, first_sweep, second_sweep
+from flowscope.flows.sweep_kernels import (
+    INSTALLED,
+    INTERPRETED,
+    ROWS,
+    first_sweep,
+    second_sweep,
+)
 
 __all__ = ["LIFT", "RawSums", "SweptPasses", "raw_sums", "state_sums", "step_numbers"]
 
@@ -42,7 +48,7 @@ class SweptPasses:
     Raises
     ------
     InvalidInputError
-        If the logits are wider than float32, or the device cannot run Triton.
+        If the logits are wider than float32, Triton is not installed, or the device cannot run it.
 
     Notes
     -----
@@ -52,9 +58,11 @@ class SweptPasses:
 
     def __init__(self, vocabulary: int, dtype: torch.dtype, device: torch.device):
         if dtype.itemsize > 4:
-            raise InvalidInputError(f"the sweeps compute in float32; found logits in {dtype}.")
+            raise InvalidInputError(f"the sweeps compute in float32; found logits in {dtype}")
+        if not INSTALLED:
+            raise InvalidInputError("Triton is not installed; pip install triton brings it")
         if device.type != "cuda" and not INTERPRETED:
-            raise InvalidInputError(f"Triton needs a CUDA device; found {device}.")
+            raise InvalidInputError(f"Triton needs a CUDA device; found {device}")
         size = 16
         while size < min(vocabulary, _BLOCK):
             size *= 2

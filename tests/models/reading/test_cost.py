@@ -4,6 +4,8 @@ import pytest
 from tests import networks as models
 
 from flowscope import doctor
+from flowscope.instruments.audit.config import AuditConfig
+from flowscope.models.reading import cost as module
 from flowscope.models.reading.cost import Estimate, measuring_cost
 from flowscope.records import Unavailable
 
@@ -12,6 +14,7 @@ LISTENING = {"llama": "name", "bert": "name", "gemma2": "interface", "encoder": 
 
 def _cost(**changes):
     values = {"forward": 1e-3, "output": 1e-4, "states": 5, "width": 100, "weights": 10}
+    values |= {"attention": 1e-2, "compared": 5e-3}
     return measuring_cost(**{**values, "device": "cpu", **changes})
 
 
@@ -20,7 +23,11 @@ def test_the_parts_grow_with_what_they_are_made_of():
     assert cost.outputs == pytest.approx(cost.prompts * cost.tokens * 5 * 1e-4)
     assert _cost(states=10).outputs == pytest.approx(2 * cost.outputs)
     assert _cost(forward=2e-3).forward == pytest.approx(2 * cost.forward)
-    assert cost.seconds == pytest.approx((cost.forward + cost.outputs) * (1 + 8 / 64))
+    assert cost.attention == pytest.approx(cost.prompts * 4 * 1e-2)
+    assert cost.compared == pytest.approx(cost.prompts * 4 * 5e-3)
+    own = cost.forward + cost.outputs
+    control = (own + cost.attention / 2) * 8 / 64
+    assert cost.seconds == pytest.approx(own + cost.attention + cost.compared + control)
     assert _cost(weights=1010).bytes - cost.bytes == 2 * 1000  # the control is as large
 
 
@@ -41,9 +48,17 @@ def test_the_doctor_estimates_an_audit_where_there_is_one():
     examination = doctor(models.llama()[0])
     estimate = examination.estimate
     assert isinstance(estimate, Estimate)
-    assert 0 < estimate.forward + estimate.outputs < estimate.seconds
+    parts = (estimate.forward, estimate.outputs, estimate.attention, estimate.compared)
+    assert min(parts) > 0
+    assert sum(parts) < estimate.seconds
     assert examination.to_json()["estimate"]["tokens"] == 128
     assert "measures for about" in dict(examination.remarks)["estimate"]
+
+
+def test_the_estimate_counts_what_an_audit_reads_by_default():
+    settings = AuditConfig.model_fields
+    assert settings["curvature_pairs"].default == module.PAIRS
+    assert settings["locking_tokens"].default == module.COMPARED
 
 
 @pytest.mark.parametrize("name", ["vit", "dit"])

@@ -28,7 +28,7 @@ from flowscope.errors import FlowscopeError
 from flowscope.probes.reducer import Reducer
 from flowscope.records import Unavailable
 from flowscope.tap import AttentionCall
-from flowscope.transport.rows import common_support, row_wasserstein
+from flowscope.transport.rows import common_support, excess_distances
 
 __all__ = ["LEFT_OUT", "CurvatureProbe", "hashed", "sampled_pairs"]
 
@@ -184,13 +184,13 @@ class CurvatureProbe(Reducer):
         gap = np.broadcast_to(apart, told.shape)[told]
         kappa, null, moved, apart_rows, pinned = (np.full(told.shape, np.nan) for _ in range(5))
         pinned[told] = np.minimum(p, q).max(-1, initial=0.0) >= _PINNED
-        moved[told] = row_wasserstein(p, q, d).numpy()
+        moved[told] = excess_distances(p, q, d)
         apart_rows[told] = np.abs(p - q).sum(-1) / 2
         kappa[told] = 1 - moved[told] / gap
         if self._null:
             place = _permuted(prompt, pairs, both)[np.nonzero(told)[0]]
             a, b = (np.take_along_axis(x, place, -1) for x in (p, q))
-            null[told] = 1 - row_wasserstein(a, b, d).numpy() / gap
+            null[told] = 1 - excess_distances(a, b, d) / gap
         codes, sinks = code.astype(np.int8), (pinned == 1).astype(np.int8)
         return _Layer(kappa, null, moved, apart_rows, kept, codes, sinks)
 
