@@ -58,6 +58,12 @@ def surrogate_bias(
     ------
     InvalidInputError
         As `kozachenko_leonenko` and `gaussian_entropy`, or without a surrogate.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> surrogate_bias(torch.randn(400, 12, generator=g), generator=g) > 0.1  # many dimensions
+    True
     """
     if surrogates < 1:
         raise InvalidInputError(f"surrogates must be at least 1; got {surrogates}.")
