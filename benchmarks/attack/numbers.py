@@ -88,6 +88,10 @@ class Draw:
             return spiked.reshape(shape)
         return normal
 
+    def normal(self, *shape: int, scale: float = 1.0) -> Array:
+        """Normal numbers of one size, which differ from each other."""
+        return _rounded(self._random.normal(size=shape) * scale)
+
     def nonnegative(self, *shape: int, mild: bool = False) -> Array:
         """Numbers of one content without their signs."""
         return np.abs(self.array(*shape, mild=mild))

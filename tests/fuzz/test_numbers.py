@@ -21,10 +21,22 @@ PACKAGES = {
     "simplex": ["simplex"],
     "transport": ["transport"],
     "markov": ["markov"],
-    "flows": ["flows", "flows.drift", "flows.hodge", "flows.sampling", "flows.score"],
+    "flows": [
+        "flows",
+        "flows.drift",
+        "flows.hodge",
+        "flows.sampling",
+        "flows.score",
+        "flows.entropy",
+        "flows.sphere",
+        "flows.potential",
+    ],
+    "pde": ["pde"],
     "replica": ["replica"],
 }
-ARRAYS = ("Tensor", "ndarray", "NDArray", "ArrayLike", "Gram", "DriftSample", "SlopeSums")
+ARRAYS = (
+    "Tensor", "ndarray", "NDArray", "ArrayLike", "Gram", "DriftSample", "SlopeSums", "MeanFlow",
+)  # fmt: skip
 
 
 def functions_of_arrays():

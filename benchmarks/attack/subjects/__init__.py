@@ -1,6 +1,6 @@
 """The table of public functions that are tried on hostile numbers, one file for each package."""
 
-from benchmarks.attack.subjects import flows, markov, replica, simplex, transport
+from benchmarks.attack.subjects import flows, markov, pde, replica, simplex, transport
 
 __all__ = ["EXCEPTIONS", "SUBJECTS"]
 
@@ -9,6 +9,7 @@ _PACKAGES = {
     "transport": transport,
     "markov": markov,
     "flows": flows,
+    "pde": pde,
     "replica": replica,
 }
 SUBJECTS = {

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.pde.states import scale_of
 
 __all__ = ["Alignment", "path_alignment", "persistence", "straight_line"]
 
@@ -31,9 +32,10 @@ class Alignment:
     Attributes
     ----------
     mse
-        Mean squared error in units of the mean square of the reference at that step and sequence.
+        Mean squared error in units of the mean square of the reference at that step and sequence;
+        where the reference is zero, 0 for a path that is zero too and infinite for any other.
     cosine
-        Mean over tokens of the cosine of the two states.
+        Mean over tokens of the cosine of the two states; 0 for a state of zero.
     spectral
         Cosine of the two amplitude spectra over positions (frequency × feature).
     cka
@@ -73,20 +75,36 @@ def path_alignment(path: Path, reference: Path) -> Alignment:
     """
     _check(path, reference)
     guess, truth = path[1:].double(), reference[1:].double()
+    first = reference[:1].double().expand_as(truth)
+    guess, truth, first = torch.stack([guess, truth, first]).mul(
+        scale_of(torch.cat([guess, truth, first], -1), (-1, -2))
+    )
     error = (guess - truth).square().sum((-1, -2))
-    still = (reference[:1].double() - truth).square().sum((-1, -2))
+    still = (first - truth).square().sum((-1, -2))
     energy = truth.square().sum((-1, -2))
     return Alignment(
-        mse=error / energy,
-        cosine=F.cosine_similarity(guess, truth, dim=-1).mean(-1),
-        spectral=F.cosine_similarity(_amplitudes(guess), _amplitudes(truth), dim=-1),
+        mse=torch.where(error > 0, error / energy, 0.0),
+        cosine=_cosine(guess, truth).mean(-1),
+        spectral=_cosine(_amplitudes(guess), _amplitudes(truth)),
         cka=_kernel_alignment(guess, truth),
         skill=torch.where(still > 0, 1 - error / still, torch.nan),
     )
 
 
 def persistence(reference: Path) -> Path:
-    """The path that stays at the first state of the reference."""
+    """The path that stays at the first state of the reference.
+
+    Raises
+    ------
+    InvalidInputError
+        If the reference is no path of finite states.
+
+    Examples
+    --------
+    >>> persistence(torch.tensor([1.0, 2.0, 4.0]).reshape(3, 1, 1, 1)).flatten().tolist()
+    [1.0, 1.0, 1.0]
+    """
+    _check_path(reference)
     return reference[:1].expand_as(reference)
 
 
@@ -94,9 +112,22 @@ def straight_line(reference: Path) -> Path:
     """The path from the first to the last state of the reference in equal steps.
 
     It is given the end, which no simulator is.
+
+    Raises
+    ------
+    InvalidInputError
+        If the reference is no path of finite states.
+
+    Examples
+    --------
+    >>> straight_line(torch.tensor([1.0, 2.0, 4.0]).reshape(3, 1, 1, 1)).flatten().tolist()
+    [1.0, 2.5, 4.0]
     """
+    _check_path(reference)
     share = torch.linspace(0, 1, len(reference), device=reference.device, dtype=reference.dtype)
-    return torch.lerp(reference[:1], reference[-1:], share.reshape(-1, 1, 1, 1))
+    # halves: the difference of the ends may be beyond the range
+    half: Tensor = torch.lerp(0.5 * reference[:1], 0.5 * reference[-1:], share.reshape(-1, 1, 1, 1))
+    return 2 * half
 
 
 def _amplitudes(x: Tensor) -> Tensor:
@@ -104,12 +135,28 @@ def _amplitudes(x: Tensor) -> Tensor:
     return amplitudes
 
 
+def _cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Cosine along the last axis; 0 for vectors of zero."""
+    return F.cosine_similarity(x * scale_of(x, -1), y * scale_of(y, -1), dim=-1)
+
+
 def _kernel_alignment(x: Tensor, y: Tensor) -> Tensor:
     """Linear CKA between tokens, per step and sequence."""
     x, y = x - x.mean(-2, keepdim=True), y - y.mean(-2, keepdim=True)
+    x, y = x * scale_of(x, (-1, -2)), y * scale_of(y, (-1, -2))
     cross = (x.mT @ y).square().sum((-1, -2))
     own = ((x @ x.mT).square().sum((-1, -2)) * (y @ y.mT).square().sum((-1, -2))).sqrt()
     return torch.where(own > 0, cross / own, 0.0)
+
+
+def _check_path(reference: Path) -> None:
+    if reference.ndim != 4 or not len(reference) or not reference.is_floating_point():
+        raise InvalidInputError(
+            "a reference must be real states [steps + 1, batch, tokens, features]; found shape "
+            f"{tuple(reference.shape)} of {reference.dtype}."
+        )
+    if not reference.isfinite().all():
+        raise InvalidInputError("a reference must be finite; a state is not.")
 
 
 def _check(path: Path, reference: Path) -> None:

@@ -30,7 +30,13 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.pde.states import as_states
-from flowscope.simplex.probability import ArrayLike, as_probabilities, as_reals, refuse
+from flowscope.simplex.probability import (
+    ArrayLike,
+    as_probabilities,
+    as_reals,
+    refuse,
+    within_range,
+)
 
 __all__ = [
     "AttentionParts",
@@ -150,7 +156,8 @@ def advection_diffusion(
     Raises
     ------
     InvalidInputError
-        If P is not square or no kernel, positions do not fit, or dt is not positive.
+        If P is not square or no kernel, positions do not fit, dt is not positive, or a moment is
+        beyond the range of the dtype.
 
     Notes
     -----
@@ -175,9 +182,15 @@ def advection_diffusion(
     apart = place[None, :] - place[:, None]
     seen = kernel.masked_fill(_marked(sinks, n, kernel.device), 0.0)
     return Moments(
-        advection=(seen * apart).sum(-1) / dt,
-        diffusion=(seen * apart.square()).sum(-1) / (2 * dt),
+        advection=_moment(seen, apart, dt),
+        diffusion=_moment(seen, apart.square(), 2 * dt),
     )
+
+
+def _moment(seen: Tensor, power: Tensor, unit: float) -> Float[Tensor, "*batch N"]:
+    # where nothing is seen, a power beyond the range counts nothing
+    sums = torch.where(seen > 0, seen * power, 0.0).sum(-1)
+    return within_range(sums / unit, "a moment of attention", infinite=True)
 
 
 def as_square_kernel(P: Tensor | ArrayLike) -> Float[Tensor, "*batch N N"]:

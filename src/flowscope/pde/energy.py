@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from flowscope.pde.states import as_states, as_writes, directions
+from flowscope.pde.states import as_states, as_writes, directions, scale_of
 from flowscope.simplex.probability import ArrayLike, within_range
 
 __all__ = ["EnergyBalance", "energy_balance"]
@@ -74,11 +74,14 @@ def energy_balance(
     """
     state = as_states(h, "h")
     added = as_writes(writes, state)
-    before = state + torch.cumsum(added, 0) - added
+    before = torch.cat([state[None], added[:-1]]).cumsum(0)  # a later write leaves no rounding
     unit = directions(before, "a state")
-    along = (unit * added).sum(-1)
-    lengths, radii = added.norm(dim=-1), before.norm(dim=-1)
-    across = (added - along[..., None] * unit).norm(dim=-1)
+    scale, radii_scale = scale_of(added, -1), scale_of(before, -1)
+    written = added * scale  # its squares do not vanish
+    along = (unit * written).sum(-1)
+    lengths = written.norm(dim=-1)
+    across = (written - along[..., None] * unit).norm(dim=-1) / scale[..., 0]
+    radii = (before * radii_scale).norm(dim=-1) / radii_scale[..., 0]
     return EnergyBalance(
         energy=within_range(0.5 * state.square().sum(-1), "the energy", infinite=True),
         work=within_range(

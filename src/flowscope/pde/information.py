@@ -35,6 +35,7 @@ Labels = NDArray[np.int64]
 Fitted = Callable[[Array], Array]
 
 _PRIOR = 0.5  # added to the count of every class
+_LARGEST = 1e75
 _RIDGE = 1e-3  # penalty of the softmax probe, and share of the mean variance added to a covariance
 
 
@@ -92,7 +93,8 @@ def decodable_information(
     Raises
     ------
     InvalidInputError
-        For fewer than two classes, fewer than two prompts, shapes that differ, or an unknown kind.
+        For fewer than two classes, fewer than two prompts, shapes that differ, an unknown kind, or
+        states that are not finite or beyond 1e75.
 
     Examples
     --------
@@ -196,6 +198,11 @@ def _checked(
         raise InvalidInputError(
             "labels and groups must have one entry a row of states; found shapes "
             f"{names.shape} and {prompts.shape} for {x.shape}."
+        )
+    if float(np.abs(x).max(initial=0.0)) > _LARGEST:
+        raise InvalidInputError(
+            f"states must be below {_LARGEST:g}, so that their variances are numbers; found "
+            f"{np.abs(x).max():.3g}. Divide them by a constant."
         )
     if kind not in ("gaussian", "softmax"):
         raise InvalidInputError(f"kind must be 'gaussian' or 'softmax'; got {kind!r}.")

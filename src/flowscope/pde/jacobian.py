@@ -186,7 +186,7 @@ def euler_limit(jacobian: Float[Tensor, "n n"] | ArrayLike) -> float:
     decaying = values[values.real < 0]
     if not len(decaying):
         return math.inf
-    return float((-2 * decaying.real / decaying.abs().square()).min())
+    return float((-2 * decaying.real / decaying.abs() / decaying.abs()).min())
 
 
 class _Operator:
@@ -228,16 +228,18 @@ class _Operator:
     def transposed(self, x: Vector) -> Vector:
         """D Jᵀ D⁻¹ x."""
         self.products += 1
-        if not self._written.requires_grad:
+        exponent = int(np.frexp(np.abs(x).max(initial=0.0))[1])
+        if not self._written.requires_grad or not x.any():
             return np.zeros_like(x)
         (image,) = torch.autograd.grad(
             self._written,
             self._leaf,
-            self._tensor(x) / self._scale,
+            # of size one: x is a product with J, which may be small beyond the range of float32
+            self._tensor(np.ldexp(x, -exponent)) / self._scale,
             retain_graph=True,
             materialize_grads=True,
         )
-        return self._vector(self._scale * image)
+        return np.ldexp(self._vector(self._scale * image), exponent)
 
     def _tensor(self, x: Vector) -> Tensor:
         return torch.from_numpy(x).to(self._state).reshape(self._state.shape)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.pde.attention import as_square_kernel
-from flowscope.pde.states import as_states
+from flowscope.pde.states import as_states, scale_of
 from flowscope.simplex.probability import ArrayLike, refuse
 
 __all__ = ["Spectrum", "graph_spectrum", "token_spectrum"]
@@ -124,11 +124,12 @@ def graph_spectrum(
 
 
 def _varied(signal: Float[Tensor, "*batch N d"]) -> Float[Tensor, "*batch N d"]:
-    """The signal less its mean over tokens; one without variation is refused."""
+    """The signal less its mean over tokens, in units of its size; refuse equal tokens."""
     if signal.shape[-2] < 3:
         raise InvalidInputError(
             f"a spectrum needs at least three tokens; found {signal.shape[-2]}."
         )
+    signal = signal * scale_of(signal, (-1, -2))
     centred = signal - signal.mean(-2, keepdim=True)
     size = signal.norm(dim=(-1, -2))
     left = centred.norm(dim=(-1, -2))

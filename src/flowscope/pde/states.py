@@ -9,7 +9,14 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.simplex.probability import ArrayLike, as_reals, refuse
 
-__all__ = ["as_states", "as_writes", "directions", "mean_cosine", "several_tokens"]
+__all__ = [
+    "as_states",
+    "as_writes",
+    "directions",
+    "mean_cosine",
+    "scale_of",
+    "several_tokens",
+]
 
 
 def as_states(x: Tensor | ArrayLike, name: str) -> Float[Tensor, "*batch N d"]:
@@ -55,6 +62,17 @@ def directions(x: Float[Tensor, "*batch N d"], name: str) -> Float[Tensor, "*bat
     scaled = x / largest  # squares of it neither overflow nor vanish
     unit: Tensor = scaled / torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return unit
+
+
+def scale_of(x: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """Power of two that brings the largest entry along some axes, which stay, into [½, 4].
+
+    Squares of x times this neither overflow nor vanish, and nothing is rounded on the way.
+    """
+    limits = torch.finfo(x.dtype)
+    largest = x.detach().abs().amax(dim, keepdim=True).clamp(limits.tiny, limits.max / 4)
+    scale: Tensor = torch.frexp(largest).mantissa / largest
+    return scale
 
 
 def several_tokens(x: Float[Tensor, "*batch N d"], name: str) -> None:

@@ -13,6 +13,7 @@ dimension belongs to a *scale*, the median distance to the last neighbour that i
 all dimensions below its size.
 """
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -38,8 +39,43 @@ class IntrinsicDimension:
 
 
 def dimension_of_distances(distances: Tensor) -> float:
-    """Dimension from distances to the first k neighbours, nearest first, one point a row."""
-    logs = (distances[:, -1:] / distances[:, :-1]).log()
+    """Dimension from distances to the first k neighbours.
+
+    NaN where a distance is infinite, as `neighbour_lists` has it for points with fewer neighbours;
+    infinite where the neighbours of every point are equally far.
+
+    Parameters
+    ----------
+    distances
+        Distances from a point to its neighbours, nearest first, one point a row.
+
+    Raises
+    ------
+    InvalidInputError
+        If distances are not positive or do not rise, or there are fewer than two ratios of them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> round(dimension_of_distances(torch.tensor([[1.0, 2.0], [1.0, 4.0]])), 6)  # 1 / log 8
+    0.480898
+    """
+    if distances.ndim != 2 or len(distances) * (distances.shape[1] - 1) < 2:
+        raise InvalidInputError(
+            "A dimension needs at least two ratios of distances, one point a row and its nearest "
+            f"neighbour first; found shape {tuple(distances.shape)}."
+        )
+    wide = distances.double()
+    rising = (wide[:, :1] > 0) & (wide[:, 1:] >= wide[:, :-1]).all(1, keepdim=True)
+    if not bool(rising.all()):
+        row = int((~rising).nonzero()[0, 0])
+        raise InvalidInputError(
+            f"Distances must be positive and rise in every row; found {wide[row].tolist()} in row "
+            f"{row}. Leave repeated points out."
+        )
+    if bool(wide.isinf().any()):
+        return math.nan
+    logs = (wide[:, -1:] / wide[:, :-1]).log()
     return float((logs.numel() - 1) / logs.sum())
 
 

@@ -82,6 +82,13 @@ def gaussian_surrogate(
     ------
     InvalidInputError
         As `gaussian_entropy`, or if groups do not fit.
+
+    Examples
+    --------
+    >>> x = torch.rand(50, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> drawn = gaussian_surrogate(x, torch.Generator().manual_seed(1))
+    >>> torch.allclose(drawn.mean(0), x.mean(0)), torch.allclose(drawn.T.cov(), x.T.cov())
+    (True, True)
     """
     points = read_points(x)
     factor = torch.linalg.cholesky(_covariance(points))

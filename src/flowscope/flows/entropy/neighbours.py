@@ -24,6 +24,7 @@ LEAST_PER_DIMENSION = 10
 _ROWS = 2**21  # distances formed at a time
 _WIDE = 32  # coordinates above which a product of matrices is faster than differences
 _SPARE = 8  # neighbours listed beyond those that are asked for
+_SMALLEST, _LARGEST = 1e-75, 1e75  # between them fourth powers of float64 are numbers
 _TRUSTED = 1e6  # roundings below which the square of a distance is not taken from a product
 
 
@@ -90,14 +91,21 @@ def _candidates(groups: Int64[Tensor, "N"]) -> Int64[Tensor, "N"]:
 
 
 def read_points(x: Tensor | ArrayLike, name: str = "x") -> Float64[Tensor, "N d"]:
-    """Read x as finite points, one a row, in float64 on the processor."""
+    """Read x as finite points, one a row, in float64 on the CPU."""
     points = as_reals(x, name)
     if points.ndim != 2 or not points.shape[0] or not points.shape[1]:
         raise InvalidInputError(
             f"{name} must be a matrix with one point a row; found shape {tuple(points.shape)}."
         )
     refuse(~points.isfinite(), points, f"{name} must be finite", "Find where the model overflowed.")
-    return points.detach().cpu().double()
+    points = points.detach().cpu().double()
+    largest = float(points.abs().max())
+    if largest > 0 and not _SMALLEST <= largest <= _LARGEST:
+        raise InvalidInputError(
+            f"{name} must have a largest entry between {_SMALLEST:g} and {_LARGEST:g}, so that "
+            f"products of distances are numbers; found {largest:.3g}. Divide it by a constant."
+        )
+    return points
 
 
 def neighbour_lists(

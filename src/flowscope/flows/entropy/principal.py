@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.entropy.neighbours import read_points
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, as_reals, refuse, within_range
 
 __all__ = ["PrincipalCoordinates", "effective_rank", "principal_coordinates"]
 
@@ -93,15 +93,23 @@ def principal_coordinates(x: Tensor | ArrayLike, count: int | None = None) -> Pr
 def effective_rank(variances: Tensor | ArrayLike) -> float:
     """Exponential of the entropy of the shares of variance.
 
+    Raises
+    ------
+    InvalidInputError
+        If a variance is negative or not finite, or all are 0.
+
     Examples
     --------
     >>> round(effective_rank([1.0, 1.0, 0.0]), 9)
     2.0
     """
-    values = torch.as_tensor(variances).double()
+    values = variances if isinstance(variances, Tensor) else as_reals(variances, "variances")
+    values = values.double()
+    refuse(~values.isfinite(), values, "variances must be finite", "Find where they overflowed.")
     total = float(values.sum())
     if not total > 0 or bool((values < 0).any()):
         raise InvalidInputError(
             "variances must be 0 or more and not all 0: points that are equal have no rank."
         )
+    total = float(within_range(values.sum(), "the sum of variances", infinite=True))
     return float(torch.special.entr(values / total).sum().exp())

@@ -23,6 +23,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse
 
 __all__ = [
     "LEAST_GROUPS",
@@ -52,6 +53,13 @@ def half_samples(
     ------
     InvalidInputError
         For fewer than 8 groups or fewer than 8 draws.
+
+    Examples
+    --------
+    >>> groups = torch.arange(20) // 2
+    >>> halves = half_samples(groups, 8, torch.Generator().manual_seed(0))
+    >>> halves.sum(1).tolist(), bool((halves[:, ::2] == halves[:, 1::2]).all())
+    ([10, 10, 10, 10, 10, 10, 10, 10], True)
     """
     names, place = torch.unique(groups, return_inverse=True)
     if len(names) < LEAST_GROUPS:
@@ -70,7 +78,43 @@ def half_samples(
 
 
 def subsampled_ends(value: float, halves: Tensor, groups: int, *, level: float = 0.95) -> Ends:
-    """Interval around a value from the same statistic on halves of the groups."""
+    """Interval around a value from the same statistic on halves of the groups.
+
+    Parameters
+    ----------
+    value
+        Statistic of all points.
+    halves
+        The same of each half.
+    groups
+        Number of groups of which the halves are halves.
+    level
+        Of the interval.
+
+    Raises
+    ------
+    InvalidInputError
+        If a statistic is not finite, there are fewer than two halves or groups, or the level lies
+        outside (0, 1).
+
+    Examples
+    --------
+    >>> ends = subsampled_ends(1.0, torch.tensor([0.5, 1.5] * 24), groups=20)
+    >>> round(ends.low, 3), round(ends.high, 3)
+    (-0.087, 2.087)
+    """
+    if halves.ndim != 1 or len(halves) < 2 or groups < 2 or not 0 < level < 1:
+        raise InvalidInputError(
+            "An interval needs two halves of two groups or more and a level between 0 and 1; found "
+            f"shape {tuple(halves.shape)}, {groups} groups and level {level}."
+        )
+    known = torch.cat([halves.double().cpu(), torch.tensor([float(value)], dtype=torch.float64)])
+    refuse(
+        ~known.isfinite(),
+        known,
+        "a statistic and its values on halves (the last entry is the statistic) must be finite",
+        "Leave out groups on which it is not defined.",
+    )
     reach = float(stdtrit(_degrees(groups, len(halves)), 0.5 + 0.5 * level))
     half = reach * float(_spreads(halves[:, None], groups)[0])
     return Ends(value - half, value + half)
@@ -112,7 +156,7 @@ def subsampled_interval(
     Raises
     ------
     InvalidInputError
-        For fewer than 8 groups.
+        For fewer than 8 groups, or a statistic that is not finite.
 
     Examples
     --------

@@ -59,6 +59,12 @@ def surrogate_bias(
     ------
     InvalidInputError
         As `kozachenko_leonenko` and `gaussian_entropy`, or without a surrogate.
+
+    Examples
+    --------
+    >>> g = torch.Generator().manual_seed(0)
+    >>> surrogate_bias(torch.randn(400, 12, generator=g), generator=g) > 0.1  # many dimensions
+    True
     """
     errors = surrogate_errors(x, k, groups=groups, surrogates=surrogates, generator=generator)
     return sum(errors) / surrogates

@@ -120,8 +120,8 @@ def mean_flow(
     Raises
     ------
     InvalidInputError
-        If shapes differ, an entry is not finite, there are fewer groups than five, or fewer than
-        four points for each function of a linear flow.
+        If shapes differ, an entry is not finite, there are fewer groups than five, fewer than four
+        points for each function of a linear flow, or points do not differ or do not move.
 
     Examples
     --------
@@ -183,8 +183,12 @@ def read_step(
             f"A flow of {y.shape[1]} coordinates needs {least} points; found {len(y)}. Give more "
             "points or fewer coordinates."
         )
+    if bool((y == y[0]).all()):
+        raise InvalidInputError(
+            "All points are equal before the step: a flow is a function of points that differ."
+        )
     v = end - y
-    if not bool(v.any()):
+    if not float(v.square().sum()) > 0:
         raise InvalidInputError("Nothing moves: before and after are equal.")
     return y, v, place
 

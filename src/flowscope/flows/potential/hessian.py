@@ -25,6 +25,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
+from flowscope.simplex.probability import refuse
 
 __all__ = [
     "LOW_QUANTILE",
@@ -37,6 +38,8 @@ __all__ = [
 
 LOW_QUANTILE = 0.05
 """Share of the points below the quantile that stands for the least curvature."""
+
+_LARGEST = 1e150  # squares of entries up to it are numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Curvature:
     expanding
         Mean number of directions in which the flow expands (negative eigenvalues).
     turning
-        Share of the squared Jacobian that is antisymmetric.
+        Share of the squared Jacobian that is antisymmetric; NaN where all of it is 0.
     """
 
     lowest: float
@@ -71,7 +74,7 @@ def curvature(jacobians: Float64[Tensor, "N r r"]) -> Curvature:
     Raises
     ------
     InvalidInputError
-        If there are no square matrices.
+        If there are no square matrices, or an entry is not finite or beyond 1e150.
 
     Examples
     --------
@@ -84,7 +87,9 @@ def curvature(jacobians: Float64[Tensor, "N r r"]) -> Curvature:
             "Jacobians must be square matrices, one for each point; found shape "
             f"{tuple(jacobians.shape)}."
         )
+    refuse(~jacobians.isfinite(), jacobians, "Jacobians must be finite", "Look at the fit.")
     J = jacobians.double()
+    refuse(J.abs() > _LARGEST, J, f"Jacobians must be below {_LARGEST:g}", "Divide the velocities.")
     bent = -0.5 * (J + J.mT)
     values = torch.linalg.eigvalsh(bent)
     least = values[:, 0]
@@ -169,6 +174,11 @@ def equivalent_stiffness(nu: float, reference: tuple[float, float], variance: fl
         (ν₀, k₀) of the law.
     variance
         s², the variance of the law now.
+
+    Raises
+    ------
+    InvalidInputError
+        If the variance is not above 0.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.flows.entropy.neighbours import read_points
 from flowscope.flows.potential.fitting import MeanFlow
-from flowscope.simplex.probability import ArrayLike
+from flowscope.simplex.probability import ArrayLike, refuse
 
 __all__ = ["covariance_forecast", "lag_correlation", "squared_step_diffusivity"]
 
@@ -31,6 +31,13 @@ def lag_correlation(first: Float64[Tensor, "N r"], second: Float64[Tensor, "N r"
 
     $$ \frac{\sum_i\langle\varepsilon_i,\varepsilon_i'\rangle}
             {\sqrt{\sum\lVert\varepsilon\rVert^2\sum\lVert\varepsilon'\rVert^2}} $$
+
+    NaN where the residuals of a step do not vary.
+
+    Raises
+    ------
+    InvalidInputError
+        If shapes differ or a residual is not finite.
 
     Examples
     --------
@@ -42,7 +49,9 @@ def lag_correlation(first: Float64[Tensor, "N r"], second: Float64[Tensor, "N r"
             "residuals of two steps must be of the same points; found shapes "
             f"{tuple(first.shape)} and {tuple(second.shape)}."
         )
-    a, b = first - first.mean(0), second - second.mean(0)
+    for residuals in (first, second):
+        refuse(~residuals.isfinite(), residuals, "residuals must be finite", "Look at the fit.")
+    a, b = (x - x.mean(0) for x in (first.double(), second.double()))
     size = float((a.square().sum() * b.square().sum()).sqrt())
     return float((a * b).sum()) / size if size else float("nan")
 
@@ -57,6 +66,11 @@ def covariance_forecast(steps: Sequence[MeanFlow]) -> tuple[float, float]:
     steps
         Mean flows of consecutive steps of the same points in the same coordinates; of each, the
         mean Jacobian and the covariance of the residuals are used.
+
+    Raises
+    ------
+    InvalidInputError
+        Without a step, or if the points are equal in the end.
 
     Examples
     --------
@@ -76,6 +90,11 @@ def covariance_forecast(steps: Sequence[MeanFlow]) -> tuple[float, float]:
         move = torch.eye(len(start), dtype=start.dtype) + step.jacobians().mean(0)
         ahead = move @ ahead @ move.mT + _covariance(step.residuals)
     size = float(end.norm())
+    if not size > 0:
+        raise InvalidInputError(
+            "A forecast is compared with the covariance after the last step, which is 0: all "
+            "points are equal there. Take fewer steps."
+        )
     return float((ahead - end).norm()) / size, float((start - end).norm()) / size
 
 
@@ -94,6 +113,12 @@ def squared_step_diffusivity(
         The same points before and after a step.
     duration
         Δt of the step.
+
+    Raises
+    ------
+    InvalidInputError
+        If shapes differ, a point is not finite, the duration is not above 0, or the result is
+        beyond the range of a float.
 
     Examples
     --------

@@ -26,12 +26,17 @@ __all__ = [
     "ParticleAttention",
     "as_particles",
     "jittered",
+    "on_sphere",
     "particle_flow",
     "particle_velocity",
     "plain_velocity",
 ]
 
 UNIT_TOLERANCE = 1e-6
+_TOO_FAR = (
+    "Velocity or noise times the length of a step is too large for float64. Take a shorter "
+    "duration, more steps, less noise or smaller matrices."
+)
 _Matrices: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -113,8 +118,8 @@ def particle_flow(
     Raises
     ------
     InvalidInputError
-        As `particle_velocity`, or if ``duration`` is not finite, ``steps`` is below 1 or ``noise``
-        is negative.
+        As `particle_velocity`, or if ``duration`` is not finite, ``steps`` is below 1, ``noise`` is
+        negative, or a step is so long that the particles leave the range of float64.
 
     Examples
     --------
@@ -122,7 +127,7 @@ def particle_flow(
     >>> round(float(path[-1, 0] @ path[-1, 1]), 6)
     0.249395
     """
-    if steps < 1 or not torch.isfinite(torch.tensor(float(duration))):
+    if steps < 1 or not math.isfinite(duration):
         raise InvalidInputError(
             f"A flow needs a finite duration and 1 step or more; found {duration} and {steps}."
         )
@@ -134,7 +139,14 @@ def particle_flow(
     for _ in range(steps):
         moved = _step(path[-1], attention, matrices, duration / steps)
         path.append(jittered(moved, noise * math.sqrt(abs(duration) / steps), generator))
+    if not on_sphere(path[-1]):
+        raise InvalidInputError(_TOO_FAR)
     return torch.stack(path)
+
+
+def on_sphere(x: Float64[Tensor, "*batch N d"]) -> bool:
+    """Whether all rows are unit vectors; where a step overflowed, some are NaN or 0."""
+    return bool(((torch.linalg.vector_norm(x, dim=-1) - 1).abs() <= UNIT_TOLERANCE).all())
 
 
 def jittered(
@@ -171,6 +183,8 @@ def _velocity(x: Tensor, attention: ParticleAttention, matrices: _Matrices) -> T
         weights = scores.exp() / (scores > -torch.inf).sum(-1, keepdim=True)
     write: Tensor = weights @ value
     if not bool(torch.isfinite(write).all()):
+        if not bool(torch.isfinite(x).all()):
+            raise InvalidInputError(_TOO_FAR)
         raise InvalidInputError(
             f"Weights of attention overflow at beta = {attention.beta}. "
             "Lower beta or the norm of the matrices, or take normalised=True."

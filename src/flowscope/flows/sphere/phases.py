@@ -16,7 +16,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.sphere.clusters import cluster_counts
-from flowscope.flows.sphere.particles import jittered, plain_velocity
+from flowscope.flows.sphere.particles import jittered, on_sphere, plain_velocity
 from flowscope.flows.sphere.rates import growth_rate, read_beta
 
 __all__ = ["Phase", "phase_diagram"]
@@ -72,7 +72,8 @@ def phase_diagram(
     Raises
     ------
     InvalidInputError
-        If an inverse temperature is not above 0, a noise is negative, or nothing is asked for.
+        If an inverse temperature is not above 0, a noise is negative, nothing is asked for, there
+        is no step, no time or fewer than four particles, or a step leaves the range of float64.
 
     Notes
     -----
@@ -90,12 +91,22 @@ def phase_diagram(
             "a phase diagram needs inverse temperatures and damping rates of 0 or more; found "
             f"{list(betas)} and {list(noises)}."
         )
+    if steps < 1 or particles < 4 or not 0 < duration < math.inf:
+        raise InvalidInputError(
+            "a phase diagram needs 1 step, 4 particles and a finite duration above 0; found "
+            f"{steps} steps, {particles} particles and {duration}."
+        )
     found = []
     for beta in map(read_beta, betas):
         growth = growth_rate(beta, 1, dim)
         start = torch.randn(len(noises), particles, dim, generator=generator, dtype=torch.float64)
         start = start / torch.linalg.vector_norm(start, dim=-1, keepdim=True)
         end, order = _moved(start, beta, noises, duration, steps, generator)
+        if not on_sphere(end):
+            raise InvalidInputError(
+                f"A step of {duration / steps:.3g} with noise up to {max(noises):.3g} leaves the "
+                "range of float64. Take more steps, a shorter duration or less noise."
+            )
         counts = cluster_counts(end, most=min(8, particles - 3), generator=generator)
         for noise, length, counted in zip(noises, order.tolist(), counts, strict=True):
             found.append(Phase(

@@ -75,6 +75,11 @@ def fastest_degree(beta: float, dim: int) -> int:
     The rate has one peak in $\ell$: $\lambda_{\ell+1}/\lambda_\ell$ falls with $\ell$, because
     $I_{\nu+1}/I_\nu$ falls with $\nu$. The search therefore stops at the first fall.
 
+    Raises
+    ------
+    InvalidInputError
+        If ``beta`` lies outside (0, 1e6] or ``dim`` is below 2.
+
     Examples
     --------
     >>> fastest_degree(9.0, 2), fastest_degree(4.0, 3)
@@ -95,6 +100,11 @@ def critical_coupling(beta: float, dim: int) -> float:
     unnormalised attention times $\kappa$ with Brownian noise (generator $\tfrac12\Delta$), which
     damps degree 1 at the rate $(d-1)/2$. Every higher degree needs a larger coupling.
 
+    Raises
+    ------
+    InvalidInputError
+        If ``beta`` lies outside (0, 1e6] or ``dim`` is below 2.
+
     Examples
     --------
     >>> round(critical_coupling(1e-6, 2), 6), round(critical_coupling(1e-6, 3), 6)
@@ -114,6 +124,11 @@ def critical_noise(beta: float, dim: int) -> float:
     where the damping of degree 1, $\tfrac12\sigma^2(d-1)$, equals its growth rate. A degree
     $\ell>1$ has $\lambda_\ell/\ell(\ell+d-2)$ below that of degree 1, so it is damped first.
 
+    Raises
+    ------
+    InvalidInputError
+        If ``beta`` lies outside (0, 1e6] or ``dim`` is below 2.
+
     Examples
     --------
     >>> round(critical_noise(1e-6, 3), 6), round(critical_noise(9.0, 2), 4)
@@ -128,6 +143,11 @@ def critical_beta(dim: int) -> float:
     On the circle the law of the noisy particles leaves the uniform one continuously below this
     $\beta$ and by a jump above it. The ratio rises with $\beta$; it is
     below $1/d$ at 1 and above it at 4 for every $d\ge2$.
+
+    Raises
+    ------
+    InvalidInputError
+        If ``dim`` is below 2.
 
     Examples
     --------
@@ -164,7 +184,11 @@ def equiangular(n: int, beta: float, t: float) -> float:
         raise InvalidInputError(f"t is a time of 0 or more; found {t}.")
     if t == 0:
         return 0.0
-    u = float(brentq(lambda u: _time(n, beta, u) - t, 0.0, 2 * t, xtol=1e-14))
+    last = math.log(n) + 80  # 1 - cosine is below the rounding of a float there
+    if 2 * t > last and _time(n, beta, last) <= t:
+        return 1.0
+    ends, xtol = (0.0, min(2 * t, last)), 1e-14 * min(t, 1.0)
+    u = float(brentq(lambda u: _time(n, beta, u) - t, *ends, xtol=xtol))
     return -math.expm1(-u) / (1 + (n - 1) * math.exp(-u))
 
 
