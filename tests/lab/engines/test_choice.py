@@ -155,9 +155,12 @@ def test_a_ray_of_this_machine_that_cannot_start_is_a_sentence(monkeypatch, tmp_
 
     monkeypatch.setattr(ray_actors, "_ray", Ray)
     words = r"on this machine could not be started: The current node timed out during startup\. Run"
-    with pytest.raises(WorkerError, match=words):
-        with ray_actors.started(EngineChoice(name="ray", workers=2), tmp_path, "cpu"):
-            pass
+    choice = EngineChoice(name="ray", workers=2)
+    with (
+        pytest.raises(WorkerError, match=words),
+        ray_actors.started(choice, tmp_path, "cpu"),
+    ):
+        pass
 
 
 def test_a_token_that_is_named_is_sent_unless_the_mode_is_set(monkeypatch):
