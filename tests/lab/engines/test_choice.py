@@ -145,6 +145,24 @@ def test_what_another_process_hears_of_a_cluster_is_passed_on(answer, words, mon
         ray_actors._call("head:6379")
 
 
+def test_a_ray_of_this_machine_that_cannot_start_is_a_sentence(monkeypatch, tmp_path):
+    class Ray:
+        def is_initialized(self):
+            return False
+
+        def init(self, **settings):
+            raise Exception("The current node timed out during startup.\nMore.")
+
+    monkeypatch.setattr(ray_actors, "_ray", Ray)
+    words = r"on this machine could not be started: The current node timed out during startup\. Run"
+    choice = EngineChoice(name="ray", workers=2)
+    with (
+        pytest.raises(WorkerError, match=words),
+        ray_actors.started(choice, tmp_path, "cpu"),
+    ):
+        pass
+
+
 def test_a_token_that_is_named_is_sent_unless_the_mode_is_set(monkeypatch):
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
         monkeypatch.setenv(name, "")  # so that it is restored

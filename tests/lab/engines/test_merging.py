@@ -1,5 +1,7 @@
 """Runs over parts of the prompts become the run over all of them, byte for byte."""
 
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -107,6 +109,31 @@ def test_parts_that_are_not_whole_batches_are_refused(parts, tmp_path):
     rest = measured("audit", tmp_path / "rest", skip=3, prompts=2)
     with pytest.raises(InvalidInputError, match=r"3 prompts, which are not whole batches of 2"):
         merged([odd.folder, rest.folder], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"weight_hash": "0" * 64}, r"is not the one that .* measured: its weights have changed"),
+        ({"hashes": {"texts": "0" * 64}}, r"text is not the one that .* read: it has changed"),
+    ],
+)
+def test_a_model_or_text_that_has_changed_since_is_refused(changed, words, parts, monkeypatch,
+                                                           tmp_path):  # fmt: skip
+    (a, b, _), _ = parts("audit")
+    opened = engine.opened_bench
+
+    @contextmanager
+    def later(*given):
+        with opened(*given) as (bench, plan):
+            bench.subject = replace(bench.subject, **changed)
+            yield bench, plan
+
+    monkeypatch.setattr(engine, "opened_bench", later)
+    with pytest.raises(InvalidInputError, match=words):
+        merged([a, b], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 def test_parts_of_other_texts_versions_or_instruments_are_refused(parts, monkeypatch, tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,18 +101,24 @@ def merged(folders: Sequence[Path], out: Path) -> Union:
     _refuse_strangers(parts, instrument)
     _refuse_gaps(parts)
     config = _united(parts, instrument)
-    with engine.opened_bench(instrument, config, out) as (bench, plan):
-        _refuse_other_texts(parts, bench)
-        plan.write(bench.records.folder)
-        batch = int(bench.config.batch)
-        _refuse_split_batches(parts, batch)
-        copied = sum(_copied(part, parts[0].first, batch, instrument, bench) for part in parts)
-        return Union(
-            run=bench.records.folder,
-            instrument=instrument.name,
-            shards=copied,
-            prompts=parts[-1].end - parts[0].first,
-        )
+    new = not out.exists()
+    try:
+        with engine.opened_bench(instrument, config, out) as (bench, plan):
+            batch = int(bench.config.batch)
+            _refuse_other_texts(parts, bench)
+            _refuse_split_batches(parts, batch)
+            plan.write(bench.records.folder)
+            copied = sum(_copied(part, parts[0].first, batch, instrument, bench) for part in parts)
+            return Union(
+                run=bench.records.folder,
+                instrument=instrument.name,
+                shards=copied,
+                prompts=parts[-1].end - parts[0].first,
+            )
+    except InvalidInputError:
+        if new:  # a plan that was refused is none
+            shutil.rmtree(out, ignore_errors=True)
+        raise
 
 
 def _part(folder: Path) -> _Part:

@@ -149,8 +149,8 @@ def _joined(ray: Any, choice: EngineChoice) -> bool:
         return True
     try:
         join()  # not in a thread: the processes of a Ray of our own end with the one that began it
-    except (OSError, RuntimeError, ValueError) as error:
-        raise _unreachable("", str(error)) from error
+    except Exception as error:  # of no kind: "The current node timed out during startup"
+        raise _not_started(str(error)) from error
     return True
 
 
@@ -185,13 +185,23 @@ def _within(seconds: float, work: Callable[[], None], address: str) -> None:
 
 
 def _unreachable(address: str, why: str) -> WorkerError:
-    where = f"The Ray cluster at {address}" if address else "A Ray on this machine"
-    first = next((line for line in why.splitlines() if line.strip()), "no reason was given")
     return WorkerError(
-        f"{where} could not be joined: {first[:_LAST].rstrip('. ')}. Check RAY_ADDRESS, its token "
-        "(RAY_AUTH_MODE=token for the one in ~/.ray, or RAY_AUTH_TOKEN) and that its Ray and "
-        "Python have the versions of this machine."
+        f"The Ray cluster at {address} could not be joined: {_first_line(why)}. Check RAY_ADDRESS, "
+        "its token (RAY_AUTH_MODE=token for the one in ~/.ray, or RAY_AUTH_TOKEN) and that its Ray "
+        "and Python have the versions of this machine."
     )
+
+
+def _not_started(why: str) -> WorkerError:
+    return WorkerError(
+        f"A Ray on this machine could not be started: {_first_line(why)}. Run the command again "
+        "when the machine is less busy, or take --engine processes, which needs no Ray."
+    )
+
+
+def _first_line(text: str) -> str:
+    first = next((line for line in text.splitlines() if line.strip()), "no reason was given")
+    return first[:_LAST].rstrip(". ")
 
 
 def _count(ray: Any, choice: EngineChoice, gpus: bool) -> int:
