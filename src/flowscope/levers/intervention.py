@@ -23,6 +23,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from flowscope.errors import InvalidInputError
+from flowscope.levers.norms import (
+    centres_features,
+    is_norm,
+    norm_input,
+    rescaled,
+    token_scale,
+)
 from flowscope.levers.selection import indices
 from flowscope.records import Unavailable
 from flowscope.tap import Anatomy, Block, Chain, Tap
@@ -212,7 +219,7 @@ class Intervention:
             self._add(module, self._block_watcher(module, visits))
             if self._change.norm != "keep":
                 for name, part in module.named_modules():
-                    if _is_norm(part):
+                    if is_norm(part):
                         self._add(part, self._norm_watcher(part, f"{path}.{name}"))
 
     def _add(self, module: nn.Module, watcher: Watcher) -> None:
@@ -242,7 +249,7 @@ class Intervention:
 
         def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             output, mode = proceed(*args, **kwargs), self._mode
-            x = _normed(args, kwargs, output)
+            x = norm_input(args, kwargs, output)
             if mode is None or x is None:
                 return output
             frozen = self._scales[path].pop(0) if self._scales else None
@@ -250,8 +257,8 @@ class Intervention:
                 return output
             with torch._C.DisableTorchFunction():
                 if not centres:
-                    centres.append(_centres(proceed, x, output))
-                changed = _rescaled(module, output, _scale(x, centres[0]), frozen)
+                    centres.append(centres_features(proceed, x, output))
+                changed = rescaled(module, output, token_scale(x, centres[0]), frozen)
                 mode.replace(output, changed)
                 return changed
 
@@ -264,9 +271,9 @@ class Intervention:
         def recorder(into: list[Tensor]) -> Watcher:
             def around(proceed: Callable[..., Any], args: Any, kwargs: Any) -> Any:
                 output = proceed(*args, **kwargs)
-                x = _normed(args, kwargs, output)
+                x = norm_input(args, kwargs, output)
                 if x is not None:
-                    into.append(_scale(x, _centres(proceed, x, output)).median())
+                    into.append(token_scale(x, centres_features(proceed, x, output)).median())
                 return output
 
             return around
@@ -274,7 +281,7 @@ class Intervention:
         with own_watchers() as watchers, ExitStack() as undo, torch.no_grad():
             for path in self._watched:
                 for name, part in self._root.get_submodule(path).named_modules():
-                    if _is_norm(part):
+                    if is_norm(part):
                         into = scales.setdefault(f"{path}.{name}", [])
                         undo.callback(watchers.add(part, recorder(into)))
             self._model(*args, **kwargs)
@@ -375,40 +382,3 @@ class _Inside:
 
     def __exit__(self, *failure: object) -> None:
         self._frames.pop()
-
-
-def _is_norm(module: nn.Module) -> bool:
-    """Whether a module is a norm without further norms inside."""
-    named = "norm" in type(module).__name__.lower()
-    return named and not any(_is_norm(child) for child in module.children())
-
-
-def _centres(proceed: Callable[..., Any], x: Tensor, output: Tensor) -> bool:
-    """Whether the norm removes the mean of the features: it does not see a common shift."""
-    moved = proceed(x + x.abs().mean())
-    return bool((moved - output).norm() <= 1e-2 * output.norm())
-
-
-def _normed(args: Any, kwargs: Any, output: object) -> Tensor | None:
-    """What a norm was given; None where its output is not of that form."""
-    x = args[0] if args else next(iter(kwargs.values()), None)
-    if not isinstance(x, Tensor) or not isinstance(output, Tensor):
-        return None
-    return x if output.shape == x.shape else None
-
-
-def _scale(x: Tensor, centres: bool) -> Tensor:
-    """Root mean square of each token, about its mean where the norm removes it."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    if centres:
-        wide = wide - wide.mean(-1, keepdim=True)
-    return wide.square().mean(-1, keepdim=True).sqrt()
-
-
-def _rescaled(module: nn.Module, output: Tensor, scale: Tensor, frozen: Tensor | None) -> Tensor:
-    """The norm's output with another divisor, its learnt gain and bias kept."""
-    divisor = torch.ones((), device=scale.device) if frozen is None else frozen
-    bias = getattr(module, "bias", None)
-    shift = bias if isinstance(bias, Tensor) else torch.zeros((), device=output.device)
-    whole: Tensor = (output - shift) * (scale / divisor) + shift
-    return whole.to(output.dtype)
