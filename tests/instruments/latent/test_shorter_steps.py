@@ -24,6 +24,7 @@ def _bench(make, refinements=(1, 2, 4), prompts=4):
         subject=SimpleNamespace(material=material, loaded=SimpleNamespace(model=model)),
         counter=lambda name, total: SimpleNamespace(advance=lambda count: None),
         shard=lambda name, make: make(),
+        spread=lambda makers: None,
     )
 
 
