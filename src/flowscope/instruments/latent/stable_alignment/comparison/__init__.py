@@ -64,7 +64,11 @@ TABLES = {
             Column("align", "apart: no consensus; none; procrustes"),
             Column("loss", "loss of the next token, mean over both", "nat", INTERVAL),
             Column("excess", "that less the loss of the model alone", "nat", INTERVAL),
-            Column("total_variation", "largest distance of an output from that of the model", "1"),
+            Column(
+                "total_variation",
+                "largest total variation distance of an output from that of the model",
+                "1",
+            ),
             Column("fitted", "tokens that the alignment was fitted on"),
         ),
         optional=True,
