@@ -76,12 +76,8 @@ def main() -> None:
         start = time.process_time()
         shape = cloud_shape(x, axes, sample)["shape"]
         shapes += time.process_time() - start
-        memory = (
-            max(memory, _memory() - start_memory)
-            if cloud < clouds - options.peer_clouds
-            else memory
-        )
         if cloud < clouds - options.peer_clouds:
+            memory = _memory() - start_memory  # the peers have not begun
             continue
         y = axes.coordinates.numpy()
         start = time.process_time()
