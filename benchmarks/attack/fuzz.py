@@ -1,8 +1,8 @@
 """The mathematics on hostile numbers: float32 against float64 on the same input.
 
-Question: does a public function of ``simplex``, ``transport``, ``markov``, ``flows`` or ``replica``
-ever return NaN, raise anything but a sentence of flowscope's, or return in float32 another number
-than in float64?
+Question: does a public function of ``simplex``, ``transport``, ``markov``, ``flows``, ``pde`` or
+``replica`` ever return NaN, raise anything but a sentence of flowscope's, or return in float32
+another number than in float64?
 
 Peer: the same function on the same numbers in float64. Two answers agree where
 
