@@ -27,6 +27,7 @@ from studies.denoising_training.folder import recorded_sizes, write_folder
 import flowscope
 from flowscope.instruments.decode import outcomes
 from flowscope.instruments.decode.calibration import measure as calibrating
+from flowscope.instruments.decode.policies.parallel import Threshold
 from flowscope.instruments.decode.trial import measure as trying
 from flowscope.lab.result import plain_rows
 
@@ -36,11 +37,10 @@ PARALLEL = ("threshold", "factor", "entropy-bound", "klass")
 HARD = {"task": "sudoku-9x9", "blanks": (45, 57)}
 RUNS: dict[str, dict[str, Any]] = {
     "6x6": {"task": "sudoku-6x6", "policy": (*PARALLEL, *ONCE), "calibration": 1000},
-    "deep": {"task": "sudoku-6x6", "blanks": (24, 26), "policy": (*PARALLEL, *ONCE),
-             "calibration": 1000},
     "hard": {**HARD, "policy": (*PARALLEL, *ONCE), "calibration": 300},
     "weak": {"task": "sudoku-6x6", "policy": (*PARALLEL, *ONCE), "calibration": 1000,
              "prompts": 500},
+    "weak-fine": {"task": "sudoku-6x6", "policy": ("threshold",), "calibration": 1000, "seed": 4},
     "draft-weak": {"task": "sudoku-6x6", "policy": ("draft",), "prompts": 1000, "calibration": 1,
                    "controls": False},
     "draft": {"task": "sudoku-6x6", "policy": ("draft",), "prompts": 1000, "calibration": 1,
@@ -109,6 +109,8 @@ def measured(name: str, arguments: argparse.Namespace) -> None:
         settings["prompts" if name.startswith("draft") else "calibration"] = arguments.prompts
     if arguments.policies:
         settings["policy"] = tuple(arguments.policies.split(","))
+    if arguments.thresholds:
+        Threshold.grid = tuple(map(float, arguments.thresholds.split(",")))
     start, start_cpu = time.perf_counter(), time.process_time()
     with Collector() as collector:
         out = str(arguments.out / name)
@@ -144,6 +146,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="folder of a denoiser of one's own training")
     parser.add_argument("--prompts", type=int, default=0)
     parser.add_argument("--policies", default="")
+    parser.add_argument("--thresholds", help="of the policy threshold, from the strictest on")
     parser.add_argument("--device", default=None)
     parser.add_argument("--batch", type=int, default=64)
     measured((arguments := parser.parse_args()).run, arguments)

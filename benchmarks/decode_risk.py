@@ -22,7 +22,7 @@ from flowscope.records import Unavailable
 RESULTS = Path(__file__).parent / "results"
 REPEATS, DELTA = 200, 0.05
 ALPHAS = (0.1, 0.05, 0.02)
-RUNS = ("6x6", "deep", "weak", "hard")
+RUNS = ("6x6", "weak", "weak-fine", "hard")
 ONCE = ("prophet", "sched-linear", "sched-cosine", "sched-exponential", "stable", "joint")
 
 
