@@ -95,6 +95,7 @@ def main() -> None:
             pretended_gpu(),
         ):
             found = fs.audit(model, tokenizer=tokens, out=f"{folder}/gpu", **SETTINGS)
+        devices = {name: part["device"] for name, part in found.stages.items()}
         outcomes = [{v.name: v.outcome for v in run.verdicts} for run in (plain, found)]
         assert outcomes[0] == outcomes[1], outcomes
         tables = {
@@ -109,7 +110,7 @@ def main() -> None:
             {"what": what, "where": where, "times": times}
             for (what, where), times in WAITED.most_common()
         ],
-        "devices": {name: part["device"] for name, part in found.stages.items()},
+        "devices": devices,
     }
     RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(f"largest difference {max(tables.values()):.2g}; {sum(WAITED.values())} waits")
