@@ -73,13 +73,17 @@ def main() -> None:
     parser.add_argument(
         "--together", action="store_true", help="both at once: what else runs slows both alike"
     )
+    parser.add_argument("--more", action="store_true", help="add to the rounds that are kept")
     options = parser.parse_args()
     cache = ROOT / "out" / "golden"
     cache.mkdir(parents=True, exist_ok=True)
     earlier = fetch_sources(ROOT, cache, options.before)
+    kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    kept = kept if kept.get("before") == options.before else {}
     rows = {}
     for command in options.commands.split(","):
-        old, now = [], []
+        earlier_rounds = kept.get("commands", {}).get(command, {}) if options.more else {}
+        old, now = (list(earlier_rounds.get(name, [])) for name in ("before", "now"))
         for _ in range(options.rounds):
             pair = processor_seconds(command, [earlier, ROOT], together=options.together)
             old.append(pair[0])
@@ -88,8 +92,6 @@ def main() -> None:
         rows[command] = {"before": old, "now": now, "ratio": round(ratio, 3)}
         rows[command]["together"] = options.together
         print(f"{command:<6} {ratio:5.2f} ×  {statistics.median(now):6.1f} s", flush=True)
-    kept = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
-    kept = kept if kept.get("before") == options.before else {}
     document = {
         "machine": described(),
         "before": options.before,

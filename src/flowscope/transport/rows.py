@@ -109,11 +109,9 @@ def row_wasserstein(
 
 
 def excess_distances(
-    p: Float[NDArray[np.float64], "rows n"],
-    q: Float[NDArray[np.float64], "rows n"],
-    d: Float[NDArray[np.float64], "n n"],
-) -> Float[NDArray[np.float64], " rows"]:
-    """$W_1$ of rows over one metric that this package has made itself; nothing is checked.
+    p: NDArray[np.float64], q: NDArray[np.float64], d: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """$W_1$ of rows ``[rows, n]`` over one metric ``[n, n]`` of this package; nothing is checked.
 
     Examples
     --------
