@@ -36,6 +36,10 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
+ROUNDING = ("mass_residual",)
+"""Columns that hold nothing but rounding."""
+
+
 def swept_anywhere(kernel: Any) -> Any:
     """A sweep in numpy that reads pretended tensors."""
     launched = Launched(kernel)
@@ -66,7 +70,7 @@ def difference(one: pd.DataFrame, other: pd.DataFrame) -> float:
     assert len(one) == len(other)
     most = 0.0
     for name in one.columns:
-        if one[name].dtype.kind == "f":
+        if one[name].dtype.kind == "f" and name not in ROUNDING:
             x, y = one[name].to_numpy(), other[name].to_numpy()
             known = np.isfinite(x)
             assert (known == np.isfinite(y)).all(), name

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flowscope.errors import FlowscopeError
 from flowscope.flows import DepthMeter
 from flowscope.lab.config import ReadingConfig
 from flowscope.probes import (
@@ -126,9 +127,13 @@ def audit_estimate(
     turns = itertools.cycle([hidden.roll(1, 0), hidden])
     output = _seconds(lambda: meter.advance(slice(0, rows), readout(next(turns))), logits.device)
     layer = _OneLayer(state.device)
-    one = _one_prompt(model, batch, ids)
-    for _ in range(2):  # the first call imports and fills caches
-        tap_pass(model, [one], {"one layer": layer})
+    one = _one_prompt(model, batch, ids, state)
+    try:
+        for _ in range(2):  # the first call imports and fills caches
+            tap_pass(model, [one], {"one layer": layer})
+    except (FlowscopeError, RuntimeError, IndexError, ValueError) as error:
+        said = str(error).strip().partition("\n")[0]
+        return Unavailable(f"a prompt of {one.mask.shape[1]} tokens could not be read: {said}")
     return measuring_cost(
         forward=forward / ids.numel(),
         output=output / rows,
@@ -177,13 +182,13 @@ class _OneLayer(TapProbe):
             self.compared_seconds = _once(lambda: self._steps.update(event), self._device)
 
 
-def _one_prompt(model: nn.Module, batch: dict[str, Any], ids: Tensor) -> PlainBatch:
+def _one_prompt(model: nn.Module, batch: dict[str, Any], ids: Tensor, state: Tensor) -> PlainBatch:
     """One prompt of the length of an audit, made of repeated tokens; else the batch as it is."""
     if set(batch) - {"input_ids", "attention_mask"}:
         return PlainBatch(
             inputs=batch,
-            prompts=np.arange(len(ids)),
-            mask=torch.ones(ids.shape[:2], dtype=torch.bool),
+            prompts=np.arange(len(state)),
+            mask=torch.ones(state.shape[:2], dtype=torch.bool),
         )
     most = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     length = min(_DEFAULT["tokens"], most or _DEFAULT["tokens"])
