@@ -15,6 +15,7 @@ from flowscope.instruments.field.pde_view.networks import network
 from flowscope.instruments.field.pde_view.rates.measure import largest_place
 from flowscope.instruments.field.pde_view.summaries import summary
 from flowscope.instruments.field.pde_view.tasks import task
+from flowscope.instruments.field.pde_view.trained import MEASURES, _read
 from flowscope.instruments.field.pde_view.training import measure
 from flowscope.instruments.field.pde_view.training.loop import Descent, schedule
 from flowscope.lab import registry
@@ -131,6 +132,25 @@ def test_nulls_have_the_values_that_they_must_have(finished):
         assert np.isfinite(frame.loc[name, "simulator, another seed"]["cosine"])
     depth = finished.run.read_table("depth")
     assert np.allclose(depth[depth["layer"] == 0]["fidelity"], 1)
+
+
+def test_states_of_shorter_steps_tend_to_those_of_the_finest(finished):
+    frame = finished.run.read_table("refinement")
+    there = frame.groupby("n")["spectral"]
+    assert there.min()[16] == pytest.approx(1, abs=1e-12)
+    assert (frame["spectral"] <= 1 + 1e-12).all()
+    assert there.mean()[8] > there.mean()[1]
+
+
+def test_rounding_of_equal_tokens_is_no_direction():
+    """Their rank was that of the rounding, 43 of 64, in states widened to double precision."""
+    generator = torch.Generator().manual_seed(0)
+    token = torch.randn(1, 1, 32, generator=generator)
+    states = token * (1 + 6e-8 * torch.randn(1, 20, 32, generator=generator))
+    rank = MEASURES.index("effective_rank")
+    assert _read(states, token.expand(1, 20, 32))[0, rank] == pytest.approx(1)
+    apart = torch.randn(1, 20, 32, generator=generator)
+    assert _read(apart, token.expand(1, 20, 32))[0, rank] > 10
 
 
 def test_every_statement_says_what_decided_it(finished):

@@ -34,6 +34,13 @@ TABLES = {
                 "",
                 INTERVAL,
             ),
+            Column(
+                "spectral",
+                f"spectral similarity of the last states with n and {FINEST} steps: cosine of "
+                "their amplitudes over positions",
+                "1",
+                INTERVAL,
+            ),
             Column("accuracy", "share of the read examples whose class is right", "1", INTERVAL),
             *_OVER,
         ),

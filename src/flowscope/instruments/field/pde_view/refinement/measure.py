@@ -14,13 +14,13 @@ from flowscope.instruments.field.pde_view.refinement import FINEST
 from flowscope.instruments.field.pde_view.subject import PdeBench, settings_of
 from flowscope.instruments.field.pde_view.summaries import summarised
 from flowscope.instruments.field.pde_view.trained import Place, read_examples, trained
-from flowscope.pde import refined_path
+from flowscope.pde import path_alignment, refined_path
 
 __all__ = ["refinement"]
 
 _ARMS = (TRANSFORMER, "no_norm", "leak_0_norm", SIMULATOR)
 _STEPS = tuple(2**k for k in range(FINEST.bit_length()))
-_NAMES = ["change", "distance", "accuracy"]
+_NAMES = ["change", "distance", "spectral", "accuracy"]
 Values = NDArray[np.float64]
 
 
@@ -51,7 +51,7 @@ def refinement(bench: PdeBench) -> None:
 
 @torch.no_grad()
 def _refined(bench: PdeBench, place: Place) -> dict[str, Values]:
-    """Changes, distances and right classes, ``[examples, refinements, 3]``."""
+    """Changes, distances, likeness and right classes, ``[examples, refinements, 4]``."""
     name, _, seed = place
     task, made = bench.subject.tasks[name], trained(bench, place)
     chosen = read_examples(bench, name, seed)
@@ -62,8 +62,18 @@ def _refined(bench: PdeBench, place: Place) -> dict[str, Values]:
     change = torch.full_like(right, torch.nan)
     change[:-1] = _length(ends[1:] - ends[:-1]) / way
     distance = _length(ends - ends[-1]) / way
-    values: Values = torch.stack([change, distance, right], -1).transpose(0, 1).cpu().numpy()
+    alike = torch.stack([_alike(start, end, ends[-1]) for end in ends])
+    columns = torch.stack([change, distance, alike, right], -1)
+    values: Values = columns.transpose(0, 1).cpu().numpy()
     return {"values": values}
+
+
+def _alike(start: torch.Tensor, end: torch.Tensor, finest: torch.Tensor) -> torch.Tensor:
+    """Spectral similarity of two last states, by example; NaN where one is not finite."""
+    if not bool(end.isfinite().all() and finest.isfinite().all()):
+        return torch.full(start.shape[:1], torch.nan, dtype=torch.float64, device=start.device)
+    path, reference = (torch.stack([start, state]) for state in (end, finest))
+    return path_alignment(path, reference).spectral[0]
 
 
 def _length(x: torch.Tensor) -> torch.Tensor:
