@@ -22,6 +22,7 @@ __all__ = [
     "first_tokens",
     "massive_tokens",
     "median",
+    "only_share",
     "spread_out",
     "widened",
 ]
@@ -53,6 +54,17 @@ def spread_out(x: Float[Tensor, "n d"]) -> bool:
     """Whether tokens lie further apart than rounding puts equal ones."""
     apart = (x - x.mean(0)).norm()
     return bool(apart > _ROUNDINGS * torch.finfo(x.dtype).eps * x.norm())
+
+
+def only_share(state: Float[Tensor, "n d"], write: Float[Tensor, "n d"]) -> float | None:
+    """Change of the spread by one write, as a share of it; None of equal tokens.
+
+    That of `flowscope.pde.spread_balance`, without its cosines.
+    """
+    if not spread_out(state):
+        return None
+    apart, moved = (x - x.mean(0) for x in (state, write))
+    return float(((apart + 0.5 * moved) * moved).sum() / (0.5 * apart.square().sum()))
 
 
 def massive_tokens(

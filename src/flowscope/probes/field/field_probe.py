@@ -28,6 +28,7 @@ from flowscope.probes.field.cloud import (
     first_tokens,
     massive_tokens,
     median,
+    only_share,
     spread_out,
     widened,
 )
@@ -232,21 +233,10 @@ class _Parts:
         state = before[chosen]
         found = sizes | {"leak": median(self.leak[row][chosen])}
         for name, write in (("permuted", self.permuted), ("alone", whole)):
-            share = _only_share(state, write[row][chosen])
+            share = only_share(state, write[row][chosen])
             if share is not None:
                 found[f"spread_{name}"] = share
         return found
-
-
-def _only_share(state: Float[Tensor, "n d"], write: Float[Tensor, "n d"]) -> float | None:
-    """Change of the spread by one write, as a share of it; None of equal tokens.
-
-    That of `flowscope.pde.spread_balance`, without its cosines.
-    """
-    if not spread_out(state):
-        return None
-    apart, moved = (x - x.mean(0) for x in (state, write))
-    return float(((apart + 0.5 * moved) * moved).sum() / (0.5 * apart.square().sum()))
 
 
 def _attention_parts(
