@@ -93,5 +93,6 @@ SUBJECTS = {
         unit=_span,
     ),
     "surrogate_bias": Subject(function=entropy.surrogate_bias, arguments=_surrogates),
+    "surrogate_errors": Subject(function=entropy.surrogate_errors, arguments=_surrogates),
 }
 EXCEPTIONS = {"half_samples": "takes whole numbers"}

@@ -37,6 +37,11 @@ def _twice_moving(draw: Draw) -> Arguments:
     return {**given, "between": draw.array(*given["before"].shape)}
 
 
+def _two_fits(draw: Draw) -> Arguments:
+    shape = draw.integer(1, 4), 2, 2
+    return {"first": draw.array(*shape), "second": draw.array(*shape)}
+
+
 def _flow(before: Any, after: Any, groups: Any) -> Any:
     flow = potential.mean_flow(before, after, groups)
     return flow.weights, flow.residuals, flow.explained, flow.jacobians(), flow.mapped
@@ -62,6 +67,12 @@ SUBJECTS = {
         function=potential.curvature,
         arguments=lambda draw: {"jacobians": draw.array(draw.integer(1, 4), *[2, 2])},
         absent={".turning": "documented: no Jacobian, no share of it"},
+    ),
+    "crossed_curvature": Subject(
+        function=lambda first, second: potential.crossed_curvature([(first, second)]),
+        arguments=_two_fits,
+        absent={".turning": "documented: no Jacobian, no share of it"},
+        unequal="of two equal eigenvalues either eigenvector may be taken",
     ),
     "entropy_change": Subject(
         function=_change,
