@@ -2,8 +2,9 @@
 
 Questions: how long is the budget pass against one plain forward pass and the score products alone,
 and how much memory does it need beyond the loaded model? How many forward passes of a block is one
-product with its Jacobian? How long is ``flowscope field``, with and without Jacobians? Does it run
-on a vision transformer, a diffusion transformer and a post-norm encoder?
+product with its Jacobian? How long is ``flowscope field``, with and without Jacobians, and the
+study ``pde_view``? Does it run on a vision transformer, a diffusion transformer and a post-norm
+encoder?
 
     python -m benchmarks.field_cost
     python -m benchmarks.field_cost --model FOLDER --text FILE.gz --parts budget
@@ -38,6 +39,7 @@ from flowscope.pde import jacobian_bounds
 from flowscope.probes import PlainBatch, tap_pass
 from flowscope.probes.block_visit import block_visits
 from flowscope.probes.field.field_probe import FieldProbe
+from flowscope.records import Run
 
 RESULT = Path(__file__).parent / "results" / "field_cost.json"
 WINDOWS, LENGTH, BATCH, ROUNDS = 16, 128, 4, 2
@@ -128,23 +130,32 @@ def products(options: argparse.Namespace) -> dict[str, Any]:
 
 def command(options: argparse.Namespace) -> dict[str, Any]:
     """``flowscope field`` with its defaults, and without Jacobians."""
-    found = {}
-    for name, more in (("default", []), ("without Jacobians", ["--set", "jacobians=false"])):
-        with tempfile.TemporaryDirectory() as folder:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            ended = subprocess.run(
-                [sys.executable, "-m", "flowscope", "field", "--json", "--out", folder, *more],
-                cwd=folder, capture_output=True, text=True,
-            )  # fmt: skip
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    more = {"default": [], "without Jacobians": ["--set", "jacobians=false"]}
+    return {name: spent_by("field", *words) for name, words in more.items()}
+
+
+def study(options: argparse.Namespace) -> dict[str, Any]:
+    """``flowscope reproduce pde_view`` with its defaults."""
+    return spent_by("reproduce", "pde_view")
+
+
+def spent_by(*words: str) -> dict[str, Any]:
+    """Seconds of the processor of a command, and seconds of its stages on the clock."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = subprocess.run(
+            [sys.executable, "-m", "flowscope", *words, "--json", "--out", folder],
+            cwd=folder, capture_output=True, text=True,
+        )  # fmt: skip
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert ended.returncode in (0, 3), ended.stderr
-        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        stages = json.loads(ended.stdout)["stages"]
-        found[name] = {
-            "processor_seconds": round(spent, 1),
-            "clock_seconds_by_stage": {n: round(s["seconds"], 1) for n, s in stages.items()},
-        }
-        print(name, found[name], flush=True)
+        stages = Run.open(json.loads(ended.stdout)["run"]).read_manifest().stages
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    found = {
+        "processor_seconds": round(spent, 1),
+        "clock_seconds_by_stage": {name: round(s["seconds"], 1) for name, s in stages.items()},
+    }
+    print(words, found, flush=True)
     return found
 
 
@@ -226,7 +237,8 @@ def described_run(run: Callable[[str], Any]) -> dict[str, Any]:
         }
 
 
-PARTS = {"budget": budget, "products": products, "families": families, "command": command}
+PARTS = {"budget": budget, "products": products, "families": families, "command": command,
+         "study": study}  # fmt: skip
 
 
 def main() -> None:
