@@ -109,10 +109,14 @@ def write_page(out: Path) -> tuple[Path, tuple[StudyEntry, ...]]:
     names = [name for name in registry.studies() if name in records]
     entries = tuple(_linked(out, StudyEntry(**records[name]["entry"])) for name in names)
     small = any("--small" in entry.command for entry in entries)
-    facts = "Measured with small settings: intervals are wide, many claims cannot be told. "
-    version = f"flowscope {library_versions()['flowscope']}, settings of each study."
+    settings = (
+        "Measured with small settings: intervals are wide, and many claims cannot be decided."
+        if small
+        else "Measured with the default settings of each study."
+    )
+    facts = f"{settings} flowscope {library_versions()['flowscope']}."
     page = out / "index.html"
-    write_file(page, claim_index(entries, (facts if small else "") + version).encode())
+    write_file(page, claim_index(entries, facts).encode())
     return page, entries
 
 
