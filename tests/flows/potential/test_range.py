@@ -1,6 +1,7 @@
 """Clouds without spread or motion, numbers near the ends of the range, and those that are none."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from flowscope.errors import InvalidInputError
 from flowscope.flows.potential import (
     covariance_forecast,
+    crossed_curvature,
     curvature,
     lag_correlation,
     mean_flow,
@@ -71,3 +73,16 @@ def test_lag_correlation_of_residuals_that_do_not_vary_or_are_none():
     assert math.isnan(lag_correlation(torch.ones(4, 2), normal(4, 2)))
     with pytest.raises(InvalidInputError, match="must be finite"):
         lag_correlation(torch.full((4, 2), math.inf), normal(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (torch.full((3, 2, 2), math.nan), "Jacobians must be finite"),
+        (torch.ones(4, 2, 2), "found shapes (3, 2, 2) and (4, 2, 2)"),
+        (torch.ones(3, 2), "square matrices"),
+    ],
+)
+def test_fits_that_do_not_pair_have_no_crossed_curvature(other, words):
+    with pytest.raises(InvalidInputError, match=re.escape(words)):
+        crossed_curvature([(torch.ones(3, 2, 2), other)])

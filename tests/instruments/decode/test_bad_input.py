@@ -180,7 +180,7 @@ def test_a_file_that_holds_no_thresholds_is_refused(calibrated, tmp_path, conten
     place.write_bytes(content.encode("latin-1"))
     outcome = command("decode", calibrated[0], *SMALL, "--calibrate", place, "--out", tmp_path)
     assert outcome.exit_code == 1
-    assert "is no file of calibrated thresholds" in said(outcome)
+    assert "is not a file of calibrated thresholds" in said(outcome)
 
 
 BROKEN = [
@@ -208,7 +208,7 @@ def test_a_file_with_a_broken_value_is_refused_and_the_value_is_named(
     del content["digest"]  # as in a file that flowscope 0.1 wrote before it had one
     place = tmp_path / "t.json"
     place.write_text(json.dumps(changed(content, path, value)))
-    with pytest.raises(FlowscopeError, match="is no file of calibrated thresholds") as caught:
+    with pytest.raises(FlowscopeError, match="is not a file of calibrated thresholds") as caught:
         read_calibration(str(place))
     assert path[-1] in str(caught.value)
 

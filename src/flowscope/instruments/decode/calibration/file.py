@@ -174,7 +174,7 @@ def read_calibration(path: str | None) -> CalibrationFile | Unavailable:
 
 def _no_file(place: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{place} is no file of calibrated thresholds: {why}. Give one that flowscope decode "
+        f"{place} is not a file of calibrated thresholds: {why}. Give one that flowscope decode "
         "wrote, or a new name to write one."
     )
 
