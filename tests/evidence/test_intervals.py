@@ -148,6 +148,82 @@ def test_ties_at_the_median_are_its_interval():
     assert score_interval(values, np.arange(100) % 10) == (0.0, 0.0)
 
 
+def plain_interval(values, owner, level):
+    """Oracle: the test at every gap between different values, counted anew at each."""
+    sizes = np.bincount(owner).astype(float)
+    units, total = np.count_nonzero(sizes), len(owner)
+    if units < 2:
+        return np.nan, np.nan
+    order = np.argsort(values, kind="stable")
+    critical = stats.t.ppf((1 + level) / 2, units - 1)
+    accepted_below, accepted_above = [], []
+    for k in range(total + 1):
+        if 0 < k < total and not values[order[k]] > values[order[k - 1]]:
+            continue
+        counted = np.bincount(owner[order[:k]], minlength=len(sizes)).astype(float)
+        squares, share = (counted**2).sum(), k / total
+        spread = squares - 2 * share * (counted * sizes).sum() + share**2 * (sizes**2).sum()
+        spread = spread if spread > 1e-9 * max(squares, 1) else 0.0
+        excess = np.sign(k - total / 2) * max(abs(k - total / 2) - 0.5, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            score = np.nan_to_num(np.float64(excess) / np.sqrt(units / (units - 1) * spread))
+        accepted_below += [k] if score >= -critical else []
+        accepted_above += [k] if score <= critical else []
+    first, last = max(accepted_below[0] - 1, 0), min(accepted_above[-1], total - 1)
+    return values[order[first]], values[order[last]]
+
+
+@st.composite
+def tokens_of_prompts(draw):
+    """Tokens of prompts of any size in any order: equal values, 0 and −0, prompts that differ."""
+    sizes = draw(st.lists(st.integers(0, 30), min_size=1, max_size=12).filter(any))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    owner = rng.permutation(owner) if draw(st.booleans()) else owner
+    values = rng.normal(size=len(owner)) + draw(st.sampled_from([0, 1, 9])) * owner
+    values = values.round(draw(st.sampled_from([0, 1, 9])))
+    values[rng.random(len(owner)) < draw(st.sampled_from([0, 0.2, 0.8]))] = 0
+    return np.where((values == 0) & (rng.random(len(owner)) < 0.5), -0.0, values), owner
+
+
+@settings(deadline=None)
+@given(tokens_of_prompts(), st.sampled_from([0.1, 0.5, 0.8, 0.95, 0.999]))
+def test_the_interval_of_a_median_is_that_of_the_test_at_every_gap(tokens, level):
+    values, owner = tokens
+    found = np.array(score_interval(values, owner, level))
+    plain = np.array(plain_interval(values, owner, level))
+    np.testing.assert_array_equal(found, plain)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(plain))
+
+
+def test_prompts_of_one_value_each_are_as_dependent_as_can_be():
+    """Their sum of squares is the largest possible: the interval ends where it may end last."""
+    owner = np.repeat(np.arange(400), 2)
+    values = np.random.default_rng(0).normal(size=400)[owner]
+    assert score_interval(values, owner) == plain_interval(values, owner, 0.95)
+
+
+@pytest.mark.parametrize("columns", [1, 16, 37])
+def test_medians_of_many_columns_are_those_of_each(columns):
+    rng = np.random.default_rng(columns)
+    owner = np.repeat(np.arange(9), rng.integers(1, 60, size=9))
+    values = rng.normal(size=(len(owner), columns)).round(1).astype(np.float32)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    values[:, -1] = np.where(owner == 3, 1.0, np.nan)
+    points, interval = median_over_prompts(values, owner, resampled_counts(9))
+    for k, column in enumerate(values.T.astype(float)):
+        known = ~np.isnan(column)
+        ends = plain_interval(column[known], owner[known], 0.95)
+        np.testing.assert_array_equal([interval.low[k], interval.high[k]], ends)
+        assert points[k] == np.median(column[known])
+
+
+def test_a_median_without_tokens_is_not_a_number():
+    nothing = np.zeros((0, 2)), np.zeros(0, int)
+    points, interval = median_over_prompts(*nothing, resampled_counts(2))
+    assert np.isnan([points, interval.low, interval.high]).all()
+
+
 def test_missing_tokens_are_left_out_of_their_column_only():
     values = np.array([[1.0, np.nan], [3.0, 5.0], [5.0, 7.0]])
     point, interval = median_over_prompts(values, np.array([0, 1, 1]), resampled_counts(2))
