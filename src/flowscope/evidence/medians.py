@@ -191,7 +191,7 @@ def _ends(
     below, inside = owner[np.flatnonzero(values < least)], owner[near[np.argsort(found)]]
     # score[k] belongs to the gap after k tokens; a gap exists only between different values, so
     # equal values may come in any order.
-    gaps = np.flatnonzero(np.r_[True, ordered[1:] > ordered[:-1], True])
+    gaps = np.flatnonzero(np.concatenate([[True], ordered[1:] > ordered[:-1], [True]]))
     score = _scores(clusters, below, inside)[gaps]
     open_below = gaps[score >= -clusters.critical][0]
     open_above = gaps[score <= clusters.critical][-1]

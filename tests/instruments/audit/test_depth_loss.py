@@ -2,7 +2,10 @@
 
 import numpy as np
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.stats import spearmanr
 from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, TOKENS, flow_paths
 
 from flowscope.evidence import resampled_counts
@@ -49,6 +52,34 @@ def test_mobility_that_tells_the_gain_correlates_at_every_depth():
     assert_allclose(float(told.numbers()), 1.0)
     shuffled = mobility_and_loss(loss, rng.uniform(size=mobility.shape), prompt, COUNTS, 0)
     assert float(shuffled.interval.low) < 0 < float(shuffled.interval.high)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0, 1, 9]), st.sampled_from([4, 5, 8, 33]))
+def test_the_correlation_is_that_of_every_prompt_and_layer_alone(seed, digits, tokens):
+    rng = np.random.default_rng(seed)
+    prompt = rng.permutation(np.repeat(np.arange(6), [tokens, 9, 17, 3, 6, 4]))
+    loss, mobility = rng.normal(size=(2, len(prompt), 12)).round(digits)
+    loss[:, -1], loss[:, 2], mobility[prompt == 1, 4], mobility[prompt == 2] = 0, 1, 2, 3
+    loss[rng.random(loss.shape) < 0.01] = np.nan
+    mobility[rng.random(mobility.shape) < 0.01] = np.inf
+    loss[:, -1] = 0
+    each = np.full(6, np.nan)
+    for number in range(6):
+        own = prompt == number
+        pairs = zip(mobility[own].T[:-1], loss[own].T[:-1], strict=True)
+        found = [
+            spearmanr(a, b).statistic
+            for a, b in pairs
+            if len(set(a)) > 1 and len(set(b)) > 1 and not np.isnan(a + b).any()
+        ]
+        if own.sum() > 3 and found:
+            each[number] = np.mean(found)
+    known = np.isfinite(each)
+    counts = resampled_counts(6, resamples=20, seed=0)
+    told = mobility_and_loss(loss, mobility, prompt, counts, 0)
+    assert told.n == known.sum()
+    assert float(told.numbers()) == each[known].sum() / known.sum()
 
 
 def test_the_token_ahead_is_what_a_causal_model_names():

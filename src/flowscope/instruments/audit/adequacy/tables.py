@@ -21,6 +21,7 @@ from flowscope.flows.drift import (
     rank_correlation,
 )
 from flowscope.instruments.audit.adequacy.forecasts import KINDS, Adequacy
+from flowscope.instruments.audit.units import prompt_sums
 from flowscope.records import Interval, Measurement, Unavailable
 
 __all__ = [
@@ -93,10 +94,10 @@ def _skill(
     counts: Counts,
 ) -> tuple[NDArray[np.float64], Interval | Unavailable]:
     """1 − Σ values / Σ still, per column, with its interval over prompts."""
-    sums, sizes = (np.zeros((counts.shape[1], values.shape[1])) for _ in range(2))
     known = np.isfinite(values) & np.isfinite(still)
-    np.add.at(sums, prompt, np.where(known, values, 0.0))
-    np.add.at(sizes, prompt, np.where(known, still, 0.0))
+    sums, sizes = (
+        prompt_sums(np.where(known, each, 0.0), prompt, counts.shape[1]) for each in (values, still)
+    )
     points, interval = mean_over_prompts(sums, sizes, counts)
     if isinstance(interval, Interval):
         low, high = 1 - np.asarray(interval.high), 1 - np.asarray(interval.low)

@@ -6,17 +6,16 @@ with its interval, beside the mobility of the laws it was read from, and how man
 at most a hundredth of a nat.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
+from scipy.stats import rankdata
 
 from flowscope.evidence import Counts, mean_over_prompts
 from flowscope.evidence.intervals import bounds_of, single
 from flowscope.instruments.audit.paths import Paths
+from flowscope.instruments.audit.units import prompt_sums
 from flowscope.probes import rows_at_once
 from flowscope.records import Interval, Measurement, Unavailable
 from flowscope.simplex import mobility_frobenius
@@ -73,8 +72,7 @@ def depth_loss_table(
 def _means(
     values: NDArray[np.float64], prompt: NDArray[np.int64], counts: Counts
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    sums = np.zeros((counts.shape[1], values.shape[1]))
-    np.add.at(sums, prompt, values)
+    sums = prompt_sums(values, prompt, counts.shape[1])
     sizes = np.bincount(prompt, minlength=counts.shape[1]).astype(np.float64)
     wide = np.repeat(sizes[:, None], values.shape[1], 1)
     points, interval = mean_over_prompts(sums, wide, counts)
@@ -126,9 +124,19 @@ def mobility_and_loss(
 
 
 def _within(mobility: NDArray[np.float64], gains: NDArray[np.float64]) -> float:
-    found: Sequence[float] = [
-        float(spearmanr(mobility[:, k], gains[:, k]).statistic)
-        for k in range(mobility.shape[1])
-        if np.ptp(mobility[:, k]) > 0 and np.ptp(gains[:, k]) > 0
-    ]
-    return float(np.nanmean(found)) if found else float("nan")
+    """Mean over layers of the rank correlation; a layer that is constant or has a gap is left out.
+
+    Ranks are whole or half numbers, so every sum below is exact.
+    """
+    both = np.stack([mobility, gains])
+    # A column with NaN has neither a largest nor a smallest number.
+    varies = (both.max(1) > both.min(1)).all(0)
+    if not varies.any():
+        return float("nan")
+    ranks = rankdata(both[:, :, varies], axis=1)
+    ranks -= ranks.mean(1, keepdims=True)
+    covariance, variances = (ranks[0] * ranks[1]).sum(0), (ranks**2).sum(1)
+    freedom = 1 / (len(mobility) - 1)
+    deviations = np.sqrt(variances * freedom)
+    found = np.clip(covariance * freedom / deviations[1] / deviations[0], -1, 1)
+    return float(found.mean())

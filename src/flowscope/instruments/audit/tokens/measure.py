@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import pandas as pd
 
 from flowscope.instruments.audit.depth_pass import Measured
@@ -29,13 +31,20 @@ def measure(bench: AuditBench) -> None:
 def _token_table(bench: AuditBench, reading: Measured) -> pd.DataFrame:
     prompts, word = bench.subject.prompts, bench.subject.word
     table = tables.token_table(reading.depth, _SHOWN_PROMPTS, _SHOWN_POSITIONS)
-    ids = [
-        prompts.at(p).shown[q] if not prompts.images else 0
-        for p, q in zip(table["prompt"], table["position"], strict=True)
-    ]
-    table["token"] = ["image" if prompts.images else word(int(i)) for i in ids]
-    table["top_token"] = [word(int(i)) for i in table.pop("argmax")]
+    table["token"] = ["image"] * len(table)
+    if not prompts.images:
+        shown = {p: prompts.at(p).shown for p in table["prompt"].unique()}
+        ids = [shown[p][q] for p, q in zip(table["prompt"], table["position"], strict=True)]
+        table["token"] = _words(ids, word)
+    table["top_token"] = _words(table.pop("argmax"), word)
     return table
+
+
+def _words(outcomes: Iterable[int], word: Callable[[int], str]) -> list[str]:
+    """Outcomes as text; each is spelled once."""
+    numbers = [int(outcome) for outcome in outcomes]
+    spelled = {number: word(number) for number in dict.fromkeys(numbers)}
+    return [spelled[number] for number in numbers]
 
 
 def _named_path(bench: AuditBench, depth: Depth, path: pd.DataFrame) -> pd.DataFrame:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from flowscope.evidence import MINIMUM_UNITS, resampled_counts
 from flowscope.flows import Segment
@@ -36,7 +37,8 @@ def measure(bench: AuditBench) -> None:
     """Read every layer on every prompt, and the random-weights twin on a few."""
     reading = measured(shared_pass(bench)["depth"])
     layers = tables.layer_table(reading.depth, prompt_counts(bench))
-    bench.put_arrays("prompts", tables.prompt_medians(reading.depth))
+    medians = tables.prompt_medians(reading.depth)
+    bench.put_arrays("prompts", medians)
     if reading.space != "output":
         # Without an output over outcomes, states vary and attention contracts; nothing else.
         bench.put("layers", layers.assign(space="hidden", status="abstained"))
@@ -45,15 +47,14 @@ def measure(bench: AuditBench) -> None:
         )
         bench.once("depth", lambda: hidden)
         raise Abstention(reading.because)
-    depth = _depth(bench, reading)
+    depth = _depth(bench, reading, distinct_prompts(medians))
     bench.once("depth", lambda: depth)
     _write(bench, depth, layers)
 
 
-def _depth(bench: AuditBench, reading: Measured) -> Depth:
+def _depth(bench: AuditBench, reading: Measured, distinct: NDArray[np.int64]) -> Depth:
     subject, config = bench.subject, bench.config
     control = random_weights(bench)
-    distinct = distinct_prompts(tables.prompt_medians(reading.depth))
     gate = gate_table(
         reading.depth,
         control if isinstance(control, Unavailable) else control.depth,

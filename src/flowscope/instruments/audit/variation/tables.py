@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flowscope.evidence import Counts, mean_over_prompts, median_over_prompts
 from flowscope.evidence.intervals import single
 from flowscope.flows import Jump, Segment, concentration, jump_report, relative_variation
+from flowscope.instruments.audit.units import prompt_sums
 from flowscope.instruments.audit.variation.judge import SegmentEvidence
 from flowscope.probes import Arrays
 from flowscope.records import Interval, Unavailable
@@ -62,11 +63,9 @@ def _put_share(
     table: pd.DataFrame, name: str, true: NDArray[Any], depth: Arrays, counts: Counts
 ) -> None:
     """Add the share of tokens for which something is true."""
-    same = true.astype(np.float64)
-    sums = np.zeros((counts.shape[1], same.shape[1]))
-    np.add.at(sums, depth["prompt"], same)
+    sums = prompt_sums(true.astype(np.float64), depth["prompt"], counts.shape[1])
     sizes = np.bincount(depth["prompt"].astype(np.int64), minlength=counts.shape[1])
-    wide = np.repeat(sizes[:, None], same.shape[1], 1).astype(np.float64)
+    wide = np.repeat(sizes[:, None], sums.shape[1], 1).astype(np.float64)
     _put(table, name, *mean_over_prompts(sums, wide, counts, within=(0.0, 1.0)))
 
 
@@ -156,11 +155,26 @@ def jump_table(layers: pd.DataFrame) -> pd.DataFrame:
 
 def prompt_medians(depth: Arrays) -> dict[str, NDArray[np.generic]]:
     """Per prompt and layer, the median over its tokens: what two runs are compared by."""
-    prompts = int(depth["prompt"].max()) + 1
+    sizes = np.bincount(depth["prompt"])
+    order, starts = np.argsort(depth["prompt"], kind="stable"), np.cumsum(sizes) - sizes
     columns = {"relative_step": relative_steps(depth)}
     columns |= {name: depth[name] for name in (*_STATES, *_STEPS) if name in depth}
-    found: dict[str, NDArray[np.generic]] = {}
-    for name, values in columns.items():
-        each = [np.median(values[depth["prompt"] == p], 0) for p in range(prompts)]
-        found[name] = np.stack(each).astype(np.float64)
+    found: dict[str, NDArray[np.generic]] = {
+        name: np.empty((len(sizes), values.shape[1])) for name, values in columns.items()
+    }
+    for size in np.unique(sizes):
+        alike = np.flatnonzero(sizes == size)
+        tokens = order[starts[alike, None] + np.arange(size)]
+        for name, values in columns.items():
+            found[name][alike] = _medians(np.ascontiguousarray(values[tokens].swapaxes(1, 2)))
     return found
+
+
+def _medians(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Median along the last axis, to the last bit that of NumPy."""
+    ordered, size = np.sort(values, axis=-1), values.shape[-1]
+    found = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
+    # The sign of a 0 among 0 and −0 is that of NumPy's own order, and so is which NaN is told.
+    special = (found == 0) | np.isnan(ordered[..., -1:]).any(-1)
+    found[special] = np.median(values[special], axis=-1)
+    return np.asarray(found)
