@@ -35,8 +35,11 @@ SHAPES = {
     "576": Shape(2, 576, 256, 9, 3, 49_152, prompts=8, tokens=256),
     "tiny": Shape(2, 64, 64, 4, 2, 1000, prompts=2, tokens=24),
 }
-CONFIGURATIONS = ((1024, 4), (2048, 4), (2048, 8), (4096, 8), (4096, 16))
+CONFIGURATIONS = ((512, 4), (512, 8), (1024, 4), (1024, 8), (2048, 16))
 CHECKED = 48
+LAYERS = 8  # read without a wait between them, as the blocks of a pass are
+SPREADS = {"usual": 4, "wide": 20}
+"""Factors of the output matrix: logits of standard deviation 5 and 26 nats at width 4096."""
 
 EARLIER = """
 import sys, time, torch
@@ -70,11 +73,13 @@ def states(shape: Shape, device: str, dtype: torch.dtype) -> Tensor:
     return torch.stack([noise[0], noise[0] + 0.22 * noise[1]]).to(dtype)
 
 
-def readouts(shape: Shape, device: str, dtype: torch.dtype) -> tuple[dict[str, Readout], Tensor]:
-    """Readouts of a model's tail, and its output matrix, scaled so that some rows are decided."""
+def readouts(
+    shape: Shape, device: str, dtype: torch.dtype, spread: int
+) -> tuple[dict[str, Readout], Tensor]:
+    """Readouts of a model's tail, and its output matrix, scaled so that logits spread out."""
     model = built(shape, device, dtype)
     with torch.no_grad(), Tap(model) as tap:
-        model.lm_head.weight.mul_(20)
+        model.lm_head.weight.mul_(spread)
         tap.on_block(lambda event: None)
         model(input_ids=torch.zeros(1, 4, dtype=torch.int64, device=device))
         tail = tap.anatomy.tail
@@ -89,23 +94,26 @@ def synchronised() -> float:
     return time.perf_counter()
 
 
-def rounds(runs: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each function, all in turn in every round."""
+def rounds(
+    runs: dict[str, Callable[[], object]], repeats: int, layers: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of each function, all in turn in every round, each ``layers`` times in a row."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     for _ in range(repeats):
         for name, run in runs.items():
             start = synchronised()
-            run()
-            times[name].append(synchronised() - start)
+            for _ in range(layers):
+                run()
+            times[name].append((synchronised() - start) / layers)
     return times
 
 
 @torch.no_grad()
 def timed(shape: Shape, device: str, dtype: torch.dtype, repeats: int) -> dict[str, Any]:
     """Milliseconds and ratios to the bare product of readouts alone and with all statistics."""
-    made, weight = readouts(shape, device, dtype)
+    made, weight = readouts(shape, device, dtype, SPREADS["usual"])
     pair = states(shape, device, dtype)
     wide, rows = pair.float(), pair.shape[1]
     bare = torch.empty(rows, shape.vocabulary, device=device, dtype=dtype)
@@ -128,7 +136,7 @@ def timed(shape: Shape, device: str, dtype: torch.dtype, repeats: int) -> dict[s
 
         meter._reached[:] = 1
         runs[f"{name}: all statistics"] = whole
-    times = rounds(runs, repeats)
+    times = rounds(runs, repeats, LAYERS)
     base = times["bare product"]
     figures: dict[str, Any] = {
         name: {
@@ -142,9 +150,15 @@ def timed(shape: Shape, device: str, dtype: torch.dtype, repeats: int) -> dict[s
 
 
 @torch.no_grad()
-def errors(shape: Shape, device: str, dtype: torch.dtype) -> dict[str, dict[str, float]]:
-    """Largest relative error of each statistic to float64 of the same states."""
-    made, weight = readouts(shape, device, dtype)
+def errors(
+    shape: Shape, device: str, dtype: torch.dtype, spread: int
+) -> dict[str, dict[str, float]]:
+    """Largest error of each statistic to float64 of the same states, relative and absolute.
+
+    A probability, or a difference of two, is of the order of 1 at most: `absolute` is their error
+    in that unit. A margin of two equal outcomes has no relative error.
+    """
+    made, weight = readouts(shape, device, dtype, spread)
     pair = states(shape, device, dtype)[:, :CHECKED].float()
     found: dict[str, dict[str, float]] = {}
     for name, readout in made.items():
@@ -157,13 +171,18 @@ def errors(shape: Shape, device: str, dtype: torch.dtype) -> dict[str, dict[str,
         read.append(meter.advance(slice(None), readout(pair[1])))
         exact = [(state_statistics(z[0]),), (state_statistics(z[1]), step_statistics(*z))]
         worst: dict[str, float] = {}
+        absolute: dict[str, float] = {}
         for mine, reference in zip(read, exact, strict=True):
             for ours, theirs in zip(mine, reference, strict=True):
                 for field, value in vars(theirs).items():
                     if value.is_floating_point():
-                        off = (vars(ours)[field] - value).abs() / value.abs()
-                        worst[field] = max(worst.get(field, 0.0), float(off.max()))
-        found[name] = {field: float(f"{value:.2e}") for field, value in worst.items()}
+                        off = (vars(ours)[field] - value).abs()
+                        most = float((off / value.abs()).max())
+                        worst[field] = max(worst.get(field, 0.0), most)
+                        absolute[field] = max(absolute.get(field, 0.0), float(off.max()))
+        for kind, numbers in (("relative", worst), ("absolute", absolute)):
+            rounded = {field: float(f"{value:.2e}") for field, value in numbers.items()}
+            found[f"{name}, {kind}"] = rounded
     return found
 
 
@@ -230,7 +249,10 @@ def main() -> None:
         figures[name] = rows
         parts: dict[str, Callable[[], Any]] = {
             "times": lambda s=shape: timed(s, options.device, dtype, options.repeats),
-            "errors": lambda s=shape: errors(s, options.device, dtype),
+            **{
+                f"errors, {spread}": lambda s=shape, f=factor: errors(s, options.device, dtype, f)
+                for spread, factor in SPREADS.items()
+            },
             "kernels": lambda s=shape: kernels(s, options.device, options.repeats),
         }
         if options.before:

@@ -85,12 +85,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         plain = fs.audit(loaded, out=f"{folder}/cpu", **SETTINGS)
         model, tokens = placed(loaded.model), loaded.tokenizer
-        first, second = sweep_kernels.first_sweep, sweep_kernels.second_sweep
         with (
             mock.patch.object(sweep_kernels, "tl", LANGUAGE),
             mock.patch.multiple(swept, INSTALLED=True, INTERPRETED=True),
-            mock.patch.object(swept, "first_sweep", swept_anywhere(first)),
-            mock.patch.object(swept, "second_sweep", swept_anywhere(second)),
+            mock.patch.object(swept, "both_sweeps", swept_anywhere(sweep_kernels.both_sweeps)),
             mock.patch.object(
                 cross_forecasts,
                 "perceptron_drift",

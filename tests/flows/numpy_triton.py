@@ -88,6 +88,7 @@ LANGUAGE = SimpleNamespace(
     min=reduced(np.min),
     load=load,
     store=store,
+    static_range=range,
 )
 
 

@@ -31,13 +31,13 @@ def _kernels_that_run_here(monkeypatch):
     if COMPILED or INTERPRETED:
         return
     monkeypatch.setattr(sweep_kernels, "tl", LANGUAGE)
-    for name in ("_log1p", "_centred"):
+    parts = ("_log1p", "_centred", "_exp", "_states", "_change", "_tail")
+    for name in (*parts, "_first_sweep", "_second_sweep"):
         kernel = getattr(sweep_kernels, name)
         monkeypatch.setattr(sweep_kernels, name, getattr(kernel, "fn", kernel))
     for name in ("INSTALLED", "INTERPRETED"):
         monkeypatch.setattr(swept_module, name, True)
-    for name in ("first_sweep", "second_sweep"):
-        monkeypatch.setattr(swept_module, name, Launched(getattr(sweep_kernels, name)))
+    monkeypatch.setattr(swept_module, "both_sweeps", Launched(sweep_kernels.both_sweeps))
 
 
 def noise(seed: int, *shape: int) -> torch.Tensor:
@@ -149,3 +149,18 @@ def test_what_is_recorded_in_place_is_what_advance_says():
             assert torch.equal(vars(states_found)[name][:, layer + 1], value), name
         for name, value in vars(step).items():
             assert torch.equal(vars(steps_found)[name][:, layer], value), name
+
+
+@pytest.mark.parametrize("vocabulary", [17, 1000, 5003])
+def test_lent_step_is_the_step_to_the_state_it_makes(vocabulary):
+    """Also where the state rises far above the first block of its row."""
+    z = states(vocabulary).float()
+    steps = (0.5 * noise(3, 12, vocabulary)).float()
+    steps[2, vocabulary - 1] += 300.0
+    donors = torch.tensor([1, 2, 3, 2, 5, 6, 7, 8, 9, 10, 11, 0], device=DEVICE)
+    passes = swept_module.SweptPasses(vocabulary, torch.float32, z.device)
+    start, plain, lent = (swept_module.raw_sums(z) for _ in range(3))
+    passes.state(z, start)
+    passes.step(z, z + steps[donors], start, plain)
+    passes.lent_step(z, steps, donors, start, lent)
+    assert_close(lent, plain, rtol=0 if not COMPILED else 1e-6, atol=0)

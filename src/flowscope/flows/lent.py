@@ -50,7 +50,7 @@ def lent_steps(
 
     Notes
     -----
-    Memory 7nV numbers. Logits refer to the largest of their row, so that what weighs is small and
+    Memory 6nV numbers. Logits refer to the largest of their row, so that what weighs is small and
     keeps its digits when a step is added.
     """
     z, order = ranked(before)
@@ -63,9 +63,8 @@ def lent_steps(
     passes.step(z, moved, state, own)
     lent = []
     for chosen in donors.unbind(1):
-        torch.add(z, step[chosen], out=moved)
         lent.append(raw_sums(z))
-        passes.step(z, moved, state, lent[-1])
+        passes.lent_step(z, step, chosen, state, lent[-1])
     return LentSteps(state, own, torch.stack(lent, 1))
 
 
@@ -95,5 +94,8 @@ def ranked(z: Float[Tensor, "n V"]) -> tuple[Float[Tensor, "n V"], Int64[Tensor,
     >>> ranked(torch.tensor([[1.0, 3.0, 2.0]]))
     (tensor([[3., 2., 1.]]), tensor([[1, 2, 0]]))
     """
-    parts = [part.sort(dim=-1, descending=True, stable=True) for part in torch.split(z, _SORTED)]
-    return torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts])
+    values, order = torch.empty_like(z), torch.empty_like(z, dtype=torch.int64)
+    parts = zip(*(torch.split(rows, _SORTED) for rows in (z, values, order)), strict=True)
+    for part, largest, whose in parts:
+        torch.sort(part, dim=-1, descending=True, stable=True, out=(largest, whose))
+    return values, order

@@ -1,6 +1,6 @@
-r"""The statistics of a block of rows by two Triton kernels, which leave raw sums on the device.
+r"""The statistics of a block of rows by a Triton kernel, which leaves raw sums on the device.
 
-The kernels are those of :mod:`flowscope.flows.sweep_kernels`. Nothing waits for the device: what
+The kernel is that of :mod:`flowscope.flows.sweep_kernels`. Nothing waits for the device: what
 the sums say is read from all layers at once, when a batch is over.
 """
 
@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError
@@ -19,8 +19,7 @@ from flowscope.flows.sweep_kernels import (
     INSTALLED,
     INTERPRETED,
     ROWS,
-    first_sweep,
-    second_sweep,
+    both_sweeps,
 )
 
 __all__ = ["LIFT", "RawSums", "SweptPasses", "raw_sums", "state_sums", "step_numbers"]
@@ -31,13 +30,13 @@ RawSums: TypeAlias = Float32[Tensor, "18 *rows"]
 LIFT = 2.0**50
 
 # Outcomes that a program holds at a time, and its warps: the fastest of those tried on an H200.
-_BLOCK, _WARPS = 2048, 8
+_BLOCK, _WARPS = 1024, 8
 _TRIED: dict[tuple[torch.device, torch.dtype], bool] = {}
 _PLACE = {name: number for number, name in enumerate(ROWS)}
 
 
 class SweptPasses:
-    """Raw sums of blocks of rows; the kernels are compiled, and run once, on construction.
+    """Raw sums of blocks of rows; the kernel is compiled, and run once, on construction.
 
     Parameters
     ----------
@@ -74,23 +73,44 @@ class SweptPasses:
 
     def state(self, y: Float[Tensor, "rows V"], end: RawSums) -> None:
         """Write the raw sums of a block of states into ``end``."""
-        self._swept(y, y, end, end, moves=False)
+        self._swept(y, y, end, end, None)
 
     def step(
         self, x: Float[Tensor, "rows V"], y: Float[Tensor, "rows V"], start: RawSums, end: RawSums
     ) -> None:
         """Write the raw sums of the states y and of the steps x → y into ``end``."""
-        self._swept(x, y, start, end, moves=True)
+        self._swept(x, y, start, end, None, moves=True)
 
-    def _swept(self, x: Tensor, y: Tensor, start: Tensor, end: Tensor, *, moves: bool) -> None:
-        strides = (x.stride(0), y.stride(0), start.stride(0), end.stride(0))
+    def lent_step(
+        self,
+        x: Float[Tensor, "rows V"],
+        steps: Float[Tensor, "rows V"],
+        donors: Int64[Tensor, "rows"],
+        start: RawSums,
+        end: RawSums,
+    ) -> None:
+        """Write the raw sums of x and of the step that each row's donor lends it into ``end``."""
+        self._swept(x, steps, start, end, donors, moves=True)
+
+    def _swept(
+        self,
+        x: Tensor,
+        y: Tensor,
+        start: Tensor,
+        end: Tensor,
+        donors: Tensor | None,
+        *,
+        moves: bool = False,
+    ) -> None:
+        lent = donors is not None
+        given = start if donors is None else donors  # a pointer that is not read, or one that is
+        strides = (x.stride(0), y.stride(0), start.stride(0), end.stride(0), given.stride(0))
         # Triton launches on the current device.
         with torch.cuda.device(y.device) if y.is_cuda else nullcontext():
-            for sweep in (first_sweep, second_sweep):
-                sweep[(len(y),)](
-                    x, y, start, end, y.shape[1], *strides,
-                    BLOCK=self.block, MOVES=moves, num_warps=_WARPS,
-                )  # fmt: skip
+            both_sweeps[(len(y),)](
+                x, y, start, end, given, y.shape[1], *strides,
+                BLOCK=self.block, MOVES=moves, LENT=lent, FAST=not INTERPRETED, num_warps=_WARPS,
+            )  # fmt: skip
 
 
 def raw_sums(rows: Float[Tensor, "rows V"]) -> RawSums:

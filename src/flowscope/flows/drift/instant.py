@@ -95,8 +95,9 @@ def _correction(drift: Drift, sample: DriftSample, step: float) -> Tensor | None
         return found
 
     path = smooth_path(
-        velocity, sample.states, [0.0, step], rtol=1e-4, atol=1e-6, max_steps=_MOST_STEPS
-    )
+        velocity, sample.states, [0.0, step],
+        rtol=1e-4, atol=1e-6, max_steps=_MOST_STEPS, recorded=True,
+    )  # fmt: skip
     if path.status != "ok":
         return None
     mean = (path.states[-1] - sample.states) / step

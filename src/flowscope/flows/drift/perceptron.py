@@ -19,6 +19,7 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.drift.features import FeatureMap, FeatureProduct, feature_map
 from flowscope.flows.drift.folds import group_folds
 from flowscope.flows.drift.samples import DriftSample, check_moving
+from flowscope.flows.recording import Recording
 from flowscope.simplex.probability import as_reals
 
 __all__ = ["Perceptron", "Training", "perceptron_drift"]
@@ -198,23 +199,13 @@ def _trained(
     generator: torch.Generator,
 ) -> tuple[tuple[tuple[Tensor, Tensor], ...], list[float]]:
     """Layers of the epoch with the smallest held-out error, and the error of each epoch."""
-    optimiser = torch.optim.AdamW(
-        weights,
-        lr=options.rate,
-        weight_decay=options.decay,
-        fused=True if weights[0].is_cuda else None,  # else a step is some forty small kernels
-    )
-    directions = [torch.ones_like(W[0]) for W in weights[::2]]
     best, errors = _layers(weights, spectral), list[float]()
     batch = min(options.batch, max(32, len(seen[0]) // _STEPS))
+    step = _TrainingStep(weights, seen, batch, options, spectral)
     for _ in range(options.epochs):
         order = torch.randperm(len(seen[0]), generator=generator).to(seen[0].device)
         for rows in torch.split(order, batch):
-            layers = _bounded(weights, directions, spectral)
-            loss = (_forward(seen[0][rows], layers) - seen[1][rows]).square().mean()
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            step(rows)
         layers = _layers(weights, spectral)
         errors.append((_forward(held[0], layers) - held[1]).square().mean().item())
         if errors[-1] <= min(errors):
@@ -222,6 +213,47 @@ def _trained(
         elif len(errors) - errors.index(min(errors)) > options.patience:
             break
     return tuple(best), errors
+
+
+class _TrainingStep:
+    """Steps of AdamW on batches of one size, recorded on a GPU; smaller batches are not."""
+
+    def __init__(
+        self,
+        weights: list[Tensor],
+        seen: tuple[Tensor, Tensor],
+        batch: int,
+        options: Training,
+        spectral: float | None,
+    ) -> None:
+        self._weights, self._seen, self._spectral = weights, seen, spectral
+        self._directions = [torch.ones_like(W[0]) for W in weights[::2]]
+        on_gpu = weights[0].is_cuda
+        self._optimiser = torch.optim.AdamW(
+            weights,
+            lr=options.rate,
+            weight_decay=options.decay,
+            fused=True if on_gpu else None,  # else a step is some forty small kernels
+            capturable=on_gpu,
+        )
+        device = seen[0].device
+        self._rows = torch.zeros(min(batch, len(seen[0])), dtype=torch.int64, device=device)
+        self._recording = Recording(lambda: self._on(self._rows), device)
+
+    def __call__(self, rows: Tensor) -> None:
+        if len(rows) != len(self._rows):
+            self._on(rows)
+            return
+        self._rows.copy_(rows)
+        self._recording()
+
+    def _on(self, rows: Tensor) -> None:
+        layers = _bounded(self._weights, self._directions, self._spectral)
+        loss = (_forward(self._seen[0][rows], layers) - self._seen[1][rows]).square().mean()
+        slopes = torch.autograd.grad(loss, self._weights)
+        for weight, slope in zip(self._weights, slopes, strict=True):
+            weight.grad = slope
+        self._optimiser.step()
 
 
 def _bounded(
@@ -234,8 +266,8 @@ def _bounded(
     for place, (W, b) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
         with torch.no_grad():
             left = torch.nn.functional.normalize(W @ directions[place], dim=0)
-            directions[place] = torch.nn.functional.normalize(left @ W, dim=0)
-        norm = left @ W @ directions[place]
+            directions[place].copy_(torch.nn.functional.normalize(left @ W, dim=0))
+        norm = left @ W @ directions[place].clone()  # autograd keeps it; the next step writes it
         layers.append((W / (norm / bound).clamp_min(1.0), b))
     return layers
 

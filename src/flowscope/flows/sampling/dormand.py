@@ -21,6 +21,7 @@ from torch import Tensor
 from flowscope.errors import InvalidInputError
 from flowscope.flows.sampling.fields import Field, as_clock, as_start, check_count, field_at
 from flowscope.flows.sampling.ode import BLOWN_UP, OdePath, Status, Stop
+from flowscope.flows.sampling.trial import RecordedTrial
 from flowscope.simplex.probability import ArrayLike
 
 __all__ = ["smooth_path"]
@@ -57,6 +58,7 @@ def smooth_path(
     rtol: float = 1e-5,
     atol: float = 1e-7,
     max_steps: int = 2000,
+    recorded: bool = False,
 ) -> OdePath:
     r"""Path of a smooth velocity from a starting point, without gradients.
 
@@ -69,6 +71,9 @@ def smooth_path(
     times : t₀ and the times whose states are wanted; strictly increasing.
     rtol, atol : every entry's error per step is below atol + rtol |x|.
     max_steps : trial steps over the whole path after which it gives up.
+    recorded : the velocity is tensor operations alone, the same at every call, and takes t on the
+        device of x. On a GPU a trial step is then recorded as a CUDA graph and replayed, several
+        times as fast; elsewhere this changes rounding alone.
 
     Raises
     ------
@@ -92,7 +97,10 @@ def smooth_path(
     check_count(max_steps, "max_steps")
     if not (rtol > 0 and atol > 0):
         raise InvalidInputError(f"rtol and atol must be > 0; found {rtol:.3g} and {atol:.3g}.")
-    return _Walk(velocity, x, rtol, atol, max_steps).path(clock)
+    walk = _Walk(velocity, x, rtol, atol, max_steps)
+    if recorded:
+        walk.record()
+    return walk.path(clock)
 
 
 class _Stopped(NamedTuple):
@@ -115,6 +123,15 @@ class _Walk:
         self._large = BLOWN_UP * (1 + float(x.abs().amax()))
         self._broken = False
         self._evaluations = self._steps = 0
+        self._recorded: RecordedTrial | None = None
+
+    def record(self) -> None:
+        """Have trial steps done as one piece of work."""
+        self._recorded = RecordedTrial(
+            self._velocity, self._x, self._slopes, _STAGES, _ERROR,
+            rtol=self._rtol, atol=self._atol,
+        )  # fmt: skip
+        self._x = self._recorded.x
 
     def path(self, clock: Tensor) -> OdePath:
         """States at the times of a clock."""
@@ -133,8 +150,7 @@ class _Walk:
             new, ratio, finite_after = self._trial(t, x, step)
             if ratio <= 1:
                 wanted = self._passed(times, wanted, states, (t, t + step), (x, new), step)
-                t, x, finite = t + step, new, finite_after
-                self._slopes[0] = self._slopes[-1]
+                t, x, finite = t + step, self._accepted(new), finite_after
             step = step * _factor(ratio)
         reached = t if stop is not None else times[-1]
         return self._result(states, clock, stop, reached)
@@ -174,19 +190,36 @@ class _Walk:
     def _trial(self, t: float, x: Tensor, step: float) -> tuple[Tensor, float, bool]:
         """State after a trial step, its largest error by its tolerance, whether it is finite."""
         self._steps += 1
-        end = t + step
+        # Just before the end of the step, in case the velocity jumps there.
+        end = _before(t + step, x.dtype)
+        times = [end if share == 1 else t + share * step for share in _TIMES]
+        if self._recorded is not None:
+            self._evaluations += len(times)
+            new = self._recorded.new
+            found, largest = self._recorded(times, step)
+        else:
+            new, found, largest = self._tried(times, x, step)
+        self._broken = not math.isfinite(found)
+        return new, _REJECTED if self._broken else found, math.isfinite(largest)
+
+    def _tried(self, times: list[float], x: Tensor, step: float) -> tuple[Tensor, float, float]:
+        """State after a trial step, its largest error by its tolerance, and its largest entry."""
         new = x
-        for number, share in enumerate(_TIMES):
-            # Just before the end of the step, in case the velocity jumps there.
-            when = _before(end, x.dtype) if share == 1 else t + share * step
+        for number, when in enumerate(times):
             new = self._combined(number, x, step)
             self._slopes[number + 1] = self._at(when, new)
         error = self._combined(len(_STAGES), None, step)
         size = torch.maximum(x.abs(), new.abs())
         ratio = (error / torch.add(self._atol, size, alpha=self._rtol)).abs().amax()
         found, largest = torch.stack([ratio, new.abs().amax()]).tolist()
-        self._broken = not math.isfinite(found)
-        return new, _REJECTED if self._broken else found, math.isfinite(largest)
+        return new, found, largest
+
+    def _accepted(self, new: Tensor) -> Tensor:
+        """Go on from the new state."""
+        if self._recorded is not None:
+            return self._recorded.accept()
+        self._slopes[0] = self._slopes[-1]
+        return new
 
     def _passed(
         self,

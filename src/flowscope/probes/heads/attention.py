@@ -45,14 +45,15 @@ class AttentionEntropyProbe(Reducer):
         """One self-attention call of the chain; only the first of a block counts."""
         if call.cross or call.site.call != 0:
             return
-        sums = sizes = torch.zeros((), dtype=torch.float64)
+        sums, sizes = [], []
         for start in range(0, call.q.shape[-2], self._chunk):
             rows = slice(start, start + self._chunk)
             share, counted = _entropy_share(call.logits(rows))
             kept = counted & self._masked(counted.device)[:, None, rows]
-            sums = sums.to(share.device) + (share * kept).sum(-1, dtype=torch.float64)
-            sizes = sizes.to(share.device) + kept.sum(-1, dtype=torch.float64)
-        self._sums[call.site.index], self._sizes[call.site.index] = sums, sizes
+            sums.append((share * kept).sum(-1, dtype=torch.float64))
+            sizes.append(kept.sum(-1, dtype=torch.float64))
+        self._sums[call.site.index] = torch.stack(sums).sum(0)
+        self._sizes[call.site.index] = torch.stack(sizes).sum(0)
 
     def _masked(self, device: torch.device) -> Tensor:
         if self._mask.device != device:

@@ -84,6 +84,7 @@ def _integrated(
 ) -> OdePath:
     if kind == "neighbours":
         return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
+    most = _MOST_STEPS * (len(times) - 1)
     return smooth_path(
-        velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=_MOST_STEPS * (len(times) - 1)
+        velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=most, recorded=True
     )

@@ -1,0 +1,77 @@
+"""Recorded work does what the work does; on a CUDA device it is replayed (``pytest -m gpu``)."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from flowscope.flows.drift import Training, drift_sample, perceptron_drift
+from flowscope.flows.recording import Recording
+from flowscope.flows.sampling import smooth_path
+
+ON_GPU = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    ],
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+def test_work_is_done_once_a_call(device):
+    x, seen = torch.ones(3, device=device), []
+    work = Recording(lambda: (x.mul_(2), seen.append(None)), x.device)
+    for number in range(1, 6):
+        work()
+        assert (x == 2**number).all()
+    assert work.replays == (device == "cuda")
+    assert len(seen) == (2 if device == "cuda" else 5)
+
+
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+def test_work_that_waits_for_the_device_runs_as_it_is_written(device):
+    x, sums = torch.ones(3, device=device), []
+    work = Recording(lambda: (sums.append(float(x.sum())), x.mul_(2)), x.device)
+    for _ in range(4):
+        work()
+    assert not work.replays
+    assert sums == [3.0, 6.0, 12.0, 24.0]
+    assert (x == 16).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_recorded_path_is_the_path_on_the_gpu(dtype):
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(500, 8, generator=generator, device="cuda", dtype=dtype)
+    turn = torch.randn(8, 8, generator=generator, device="cuda", dtype=dtype)
+
+    def velocity(t, x):
+        return torch.tanh(x @ turn) * (1 + torch.as_tensor(t).cos().to(x))
+
+    plain, recorded = (
+        smooth_path(velocity, x, [0.0, 0.5, 2.0], rtol=1e-6, atol=1e-7, recorded=recorded)
+        for recorded in (False, True)
+    )
+    assert (recorded.status, recorded.steps) == (plain.status, plain.steps)
+    close = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
+    assert_close(recorded.states, plain.states, **close)
+
+
+@pytest.mark.parametrize("spectral", [None, 4.0])
+@pytest.mark.parametrize("device", ["cpu", ON_GPU])
+def test_training_learns_the_same_field_with_a_last_batch_of_any_size(device, spectral):
+    start = torch.linspace(-1, 1, 203)[:, None, None]
+    paths = torch.cat([start, 0.2 * start], 1).to(device)
+    times, prompts = torch.tensor([0.0, 1.0], device=device), torch.arange(203, device=device)
+    network = perceptron_drift(
+        drift_sample(paths, times, prompts),
+        width=16,
+        spectral=spectral,
+        training=Training(epochs=25, batch=48),
+        generator=torch.Generator().manual_seed(0),
+    )
+    y = torch.tensor([[-0.7], [0.1], [0.5]], device=device)
+    assert_close(network(0.0, y), -0.8 * y, rtol=0.05, atol=0.03)
+    assert min(network.errors) < 2e-3
