@@ -154,6 +154,8 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         _count(WAITED, str(func))
     if func is aten._to_copy.default and mine and not on_gpu:
         _count(WAITED, "to the CPU")
+    if func is aten._to_copy.default and on_gpu and not mine and not kwargs.get("non_blocking"):
+        _count(WAITED, "from the CPU")
     if target is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     given, named = tree_map(bare, (args, kwargs))
@@ -182,7 +184,7 @@ class _Made(TorchDispatchMode):
     """Sends what is made on the device there."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        kwargs = {name: value for name, value in (kwargs or {}).items() if name != "pin_memory"}
         if _is_gpu(kwargs.get("device")) or any(
             isinstance(t, OnGpu) for t in tree_leaves((args, kwargs))
         ):

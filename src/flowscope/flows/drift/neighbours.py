@@ -27,6 +27,8 @@ __all__ = ["Neighbours", "huber_location", "neighbour_drift"]
 _DISTANCES, _GATHERED = 2**24, 2**22
 # Directions with less than this share of the largest variance are rounding, not geometry.
 _NULL = 1e-10
+# Of Huber's location: δ in units of the median absolute deviation, reweighted means.
+_TUNING, _ITERATIONS = 1.345, 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,6 +63,15 @@ class Neighbours:
         context: Float[Tensor, "*N c"] | None = None,
     ) -> Float[Tensor, "*N r"]:
         """Velocity at y and t; a context is not looked at."""
+        return within_range(self.unchecked(t, y), "The location of these values", infinite=True)
+
+    def unchecked(
+        self,
+        t: Float[Tensor, "*N"] | float,
+        y: Float[Tensor, "*N r"],
+        context: Float[Tensor, "*N c"] | None = None,
+    ) -> Float[Tensor, "*N r"]:
+        """Velocity at y and t, whatever it is: for an integrator."""
         states = as_reals(y, "y")
         when = torch.as_tensor(t, device=y.device).expand(y.shape[:-1]).reshape(-1)
         queries = self.placed(when, states.reshape(-1, states.shape[-1]))
@@ -150,7 +161,7 @@ def neighbour_drift(
 
 
 def huber_location(
-    values: Float[Tensor, "n k r"], *, tuning: float = 1.345, iterations: int = 5
+    values: Float[Tensor, "n k r"], *, tuning: float = _TUNING, iterations: int = _ITERATIONS
 ) -> Float[Tensor, "n r"]:
     r"""Huber's location of k values, coordinate by coordinate.
 
@@ -174,6 +185,11 @@ def huber_location(
     tensor([[2.5000]])
     """
     refuse(~values.isfinite(), values, "values must be finite", "Leave out what is not.")
+    found = _huber(values, tuning, iterations)
+    return within_range(found, "The location of these values", infinite=True)
+
+
+def _huber(values: Float[Tensor, "n k r"], tuning: float, iterations: int) -> Float[Tensor, "n r"]:
     m = _median(values)
     residual = (values - m[:, None]).abs_()
     # No spread must not be 0/0: then the weights are those of the median.
@@ -184,7 +200,7 @@ def huber_location(
         weight = delta / torch.maximum(residual, delta)
         m = torch.linalg.vecdot(weight, values, dim=1) / weight.sum(1)
         torch.sub(values, m[:, None], out=residual).abs_()
-    return within_range(m, "The location of these values", infinite=True)
+    return m
 
 
 def _median(x: Float[Tensor, "n k r"]) -> Float[Tensor, "n r"]:
@@ -197,7 +213,7 @@ def _median(x: Float[Tensor, "n k r"]) -> Float[Tensor, "n r"]:
 
 
 def _location(values: Float[Tensor, "n k r"], robust: bool) -> Float[Tensor, "n r"]:
-    return huber_location(values) if robust else values.mean(1)
+    return _huber(values, _TUNING, _ITERATIONS) if robust else values.mean(1)
 
 
 def _nearest(
@@ -209,13 +225,12 @@ def _nearest(
 ) -> Int64[Tensor, "n k"]:
     """Rows of the k nearest points, nearest first, none of the same group."""
     half = points.square().sum(1) / 2
-    found = []
-    everything = torch.arange(len(queries), device=queries.device)
-    for rows in torch.split(everything, max(1, _DISTANCES // len(points))):
-        closeness = torch.addmm(half, queries[rows], points.mT, beta=-1)
+    found, most = [], max(1, _DISTANCES // len(points))
+    for number, part in enumerate(torch.split(queries, most)):
+        closeness = torch.addmm(half, part, points.mT, beta=-1)
         if exclude is not None:
-            same = exclude[0][rows, None] == exclude[1]
-            closeness.masked_fill_(same, -torch.inf)
+            own = exclude[0][number * most : number * most + len(part), None]
+            closeness.masked_fill_(own == exclude[1], -torch.inf)
         found.append(closeness.topk(k, 1).indices)
     return torch.cat(found)
 

@@ -13,6 +13,7 @@ from flowscope.flows.sampling.doubling import (
     step_doubling,
 )
 from flowscope.flows.sampling.family import FamilyMember, family_drift, score_to_velocity
+from flowscope.flows.sampling.heun import heun_path
 from flowscope.flows.sampling.histograms import (
     MarginalParity,
     histogram_counts,
@@ -53,6 +54,7 @@ __all__ = [
     "euler_step",
     "family_drift",
     "family_step",
+    "heun_path",
     "histogram_counts",
     "histogram_distances",
     "linear_weak_error",

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from flowscope.flows.drift import Drift, DriftSample, drift_sample
-from flowscope.flows.sampling import OdePath, ode_path, smooth_path
+from flowscope.flows.sampling import OdePath, heun_path, smooth_path
 
 __all__ = ["Course", "one_layer", "onward"]
 
@@ -83,7 +83,7 @@ def _integrated(
     kind: str, velocity: Callable[[Tensor, Tensor], Tensor], start: Tensor, times: Tensor
 ) -> OdePath:
     if kind == "neighbours":
-        return ode_path(velocity, start, times, method="heun", substeps=_HEUN_STEPS)
+        return heun_path(velocity, start, times, substeps=_HEUN_STEPS)
     most = _MOST_STEPS * (len(times) - 1)
     return smooth_path(
         velocity, start, times, rtol=_RTOL, atol=_ATOL, max_steps=most, recorded=True
