@@ -5,7 +5,14 @@ import torch
 from torch.testing import assert_close
 
 from flowscope.errors import InvalidInputError
-from flowscope.flows.products import LinearProduct, own_product, split_parts, split_product
+from flowscope.flows import products
+from flowscope.flows.products import (
+    LinearProduct,
+    exact_product,
+    own_product,
+    split_parts,
+    split_product,
+)
 
 DEVICES = [
     "cpu",
@@ -42,6 +49,26 @@ def test_two_parts_keep_the_bits_of_both(device, dtype, bits):
     assert z.dtype == torch.float32
     assert relative_error(z, x, weight) < 2.0**-bits
     assert relative_error(own_product(x.clamp(-6e4, 6e4), weight), x, weight) > 2.0**-12.5
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_one_product_with_a_weight_laid_out_twice_keeps_the_bits_too(device, monkeypatch):
+    x, weight = operands(device, torch.bfloat16)
+    monkeypatch.setattr(products, "has_wide_result", lambda weight: True)
+    joined = exact_product(weight)
+    monkeypatch.undo()
+    assert joined is not split_product
+    z = torch.empty(len(x), len(weight), device=device)
+    assert joined(x, weight, out=z) is z
+    assert relative_error(z, x, weight) < 2.0**-16
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_large_weights_and_other_dtypes_are_not_copied(device, dtype, monkeypatch):
+    _, weight = operands(device, dtype)
+    monkeypatch.setattr(products, "_TWICE", weight.nbytes - 1)
+    assert exact_product(weight) is split_product
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -23,6 +23,7 @@ from flowscope.errors import InvalidInputError
 __all__ = [
     "HALVES",
     "LinearProduct",
+    "exact_product",
     "has_wide_result",
     "own_product",
     "split_parts",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 HALVES = (torch.bfloat16, torch.float16)
+
+# A weight up to so many bytes is laid out twice, so that both parts of a state are one product.
+_TWICE = 2**27
 
 # float16 holds numbers up to 2^16: rows are scaled so that their largest entry is about this.
 _SIZE = 8
@@ -137,6 +141,39 @@ def own_product(
     if has_wide_result(weight):
         return torch.mm(rounded, weight.mT, out_dtype=torch.float32, out=out)
     return torch.mm(rounded.float(), weight.float().mT, out=out)
+
+
+def exact_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
+    r"""The product that says what a float32 product with this weight says.
+
+    .. math:: z = [x_1, x_2]\,[U, U]^\top
+
+    Parameters
+    ----------
+    weight : U, in bfloat16 or float16.
+
+    Returns
+    -------
+    :func:`split_product`, or the same as one product with a weight that is laid out twice: for
+    bfloat16 weights up to 128 MB on a CUDA device, whose second product would take longer to read
+    and write the result than to compute it.
+
+    Examples
+    --------
+    >>> exact_product(torch.zeros(3, 2, dtype=torch.bfloat16)) is split_product  # on the CPU
+    True
+    """
+    small = weight.nbytes <= _TWICE and weight.dtype == torch.bfloat16
+    return _joined_product(weight) if small and has_wide_result(weight) else split_product
+
+
+def _joined_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
+    twice = torch.cat([weight, weight], 1)
+
+    def product(x: Tensor, weight: Tensor, *, out: Tensor | None = None) -> Tensor:
+        return own_product(torch.cat(split_parts(x, weight.dtype), 1), twice, out=out)
+
+    return product
 
 
 @dataclass(frozen=True)

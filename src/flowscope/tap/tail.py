@@ -18,9 +18,9 @@ from flowscope.errors import InvalidInputError
 from flowscope.flows.products import (
     HALVES,
     LinearProduct,
+    exact_product,
     has_wide_result,
     own_product,
-    split_product,
 )
 from flowscope.records import Unavailable
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, mapped, tensors_in
@@ -185,7 +185,7 @@ class _Program:
                 rounded = partial(own_product, dtype=weights[products[i]].dtype)
                 op = replace(op, func=LinearProduct(rounded))
             elif wide and i > last:
-                op = replace(op, func=LinearProduct(split_product))
+                op = replace(op, func=LinearProduct(exact_product(weights[products[i]])))
             elif i > last:
                 args, kwargs = mapped((op.args, op.kwargs), torch.dtype, _lifted)
                 op = replace(op, args=args, kwargs=kwargs)

@@ -8,8 +8,7 @@ With X the gradients of r potentials and Q ⊗ e_j the fields of s regressors, b
           \hat w = Qf - X K^{-1} B f .
 
 It is the fit of :mod:`flowscope.flows.hodge.crossfit`, whose potentials must have gradients within
-the span of Q; here they need not. One factorisation serves every right-hand side, so controls on
-the same points cost next to nothing.
+the span of Q; here they need not. Its equations are in :mod:`flowscope.flows.hodge.halves`.
 """
 
 from dataclasses import dataclass
@@ -18,25 +17,14 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from flowscope.flows.hodge.layout import Layout
 from flowscope.flows.hodge.moments import orthonormal, weighted
 from flowscope.flows.hodge.potentials import Functions
-from flowscope.flows.hodge.problem import Blocks
 
-__all__ = [
-    "Design",
-    "Half",
-    "JointMoments",
-    "Products",
-    "averaged",
-    "chosen_penalty",
-    "design",
-    "halves",
-    "products",
-    "ridged",
-    "summed",
-]
+__all__ = ["JITTER", "Design", "JointMoments", "Products", "design", "products", "summed"]
 
-_JITTER = 1e-8
+JITTER = 1e-8
+"""Added to the diagonals of matrices that are about one."""
 # Waves and memberships differ from powers, and from each other, at a few far points alone in
 # directions below this share of their size: one half would be asked for what the other holds.
 _WEAK = 1e-3
@@ -44,20 +32,21 @@ _WEAK = 1e-3
 # lacks a direction does not guess it. It leaves its square, .1 %, of a gradient in the field;
 # nothing of a linear one.
 _FLOOR = 0.03
-_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """Orthonormal gradients X and regressors Q at the points.
+    """Orthonormal gradients X and regressors Q at the points, or at the places of a layout.
 
     ``exact`` is how many of the first gradients are those of quadratic potentials, which are not
-    shrunk at all, and ``penalty`` is the diagonal D of the regressors.
+    shrunk at all, ``penalty`` the diagonal D of the regressors, and ``bent`` how many regressors
+    it does not leave alone.
     """
 
     gradients: Float64[Tensor, "N d r"]
     regressors: Float64[Tensor, "N s"]
     exact: int
+    bent: int
     penalty: Float64[Tensor, "ds"]
 
     def field(self, coefficients: Float64[Tensor, "rds"]) -> Float64[Tensor, "N d"]:
@@ -66,6 +55,16 @@ class Design:
         theta, f = coefficients[:r], coefficients[r:].reshape(d, -1)
         found: Tensor = self.gradients @ theta + self.regressors @ f.mT
         return found
+
+    def laid(self, over: Layout) -> "Design":
+        """The same functions at the places of a layout."""
+        return Design(
+            gradients=over.laid(self.gradients),
+            regressors=over.laid(self.regressors),
+            exact=self.exact,
+            bent=self.bent,
+            penalty=self.penalty,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,44 +85,56 @@ class Products:
             gradients=self.gradients[..., column], regressors=self.regressors[..., column]
         )
 
+    def averaged(self, shares: Float64[Tensor, "h b"]) -> "Products":
+        """Sums over blocks for each row of shares."""
+        return Products(
+            gradients=weighted(self.gradients, shares), regressors=weighted(self.regressors, shares)
+        )
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JointMoments:
-    """Sums over each block: of 1, and of the parts K, B and G of M.
+    """The parts K, B and G of M, of one set of points or of several: sums, or means.
 
     ``floor`` is what is added to the diagonal of K, when K is that of the mean over points.
     """
 
     floor: Float64[Tensor, "r"]
-    count: Float64[Tensor, "b"]
-    stiffness: Float64[Tensor, "b r r"]
-    coupling: Float64[Tensor, "b r ds"]
-    gram: Float64[Tensor, "b s s"]
+    stiffness: Float64[Tensor, "*b r r"]
+    coupling: Float64[Tensor, "*b r ds"]
+    gram: Float64[Tensor, "*b s s"]
 
-    def total(self, weights: Float64[Tensor, "b"]) -> "JointMoments":
-        """Mean over the points of the blocks, so weighted, as one block."""
-        w = weights[None] / (weights @ self.count)
+    def averaged(self, shares: Float64[Tensor, "h b"]) -> "JointMoments":
+        """Sums over blocks for each row of shares."""
         return JointMoments(
             floor=self.floor,
-            count=torch.ones_like(self.count[:1]),
-            stiffness=weighted(self.stiffness, w),
-            coupling=weighted(self.coupling, w),
-            gram=weighted(self.gram, w),
+            stiffness=weighted(self.stiffness, shares),
+            coupling=weighted(self.coupling, shares),
+            gram=weighted(self.gram, shares),
         )
 
-    def applied(self, x: Float64[Tensor, "rds c"]) -> Products:
-        """M of each block times coefficients."""
-        r, s = self.stiffness.shape[1], self.gram.shape[1]
-        theta, f = x[:r], x[r:]
-        d = len(f) // s
-        upright = f.reshape(d, s, -1)
-        inner = torch.einsum("bst,dtc->bdsc", self.gram, upright).flatten(1, 2)
-        return Products(gradients=self.sloped(x), regressors=self.coupling.mT @ theta + inner)
+    def chosen(self, sets: int | slice) -> "JointMoments":
+        """Those of some of the sets."""
+        return JointMoments(
+            floor=self.floor,
+            stiffness=self.stiffness[sets],
+            coupling=self.coupling[sets],
+            gram=self.gram[sets],
+        )
 
-    def sloped(self, x: Float64[Tensor, "rds c"]) -> Float64[Tensor, "b r c"]:
+    def applied(self, x: Float64[Tensor, "*b rds c"]) -> Float64[Tensor, "*b rds c"]:
+        """M times coefficients; sets and coefficients are broadcast against each other."""
+        r, s = self.stiffness.shape[-1], self.gram.shape[-1]
+        theta, f = x[..., :r, :], x[..., r:, :]
+        d, c = f.shape[-2] // s, f.shape[-1]
+        side = f.unflatten(-2, (d, s)).transpose(-3, -2).flatten(-2)
+        inner = (self.gram @ side).unflatten(-1, (d, c)).transpose(-3, -2).flatten(-3, -2)
+        return torch.cat([self.sloped(x), self.coupling.mT @ theta + inner], -2)
+
+    def sloped(self, x: Float64[Tensor, "*b rds c"]) -> Float64[Tensor, "*b r c"]:
         """Products of a field with the gradients, from its coefficients."""
-        r = self.stiffness.shape[1]
-        return self.stiffness @ x[:r] + self.coupling @ x[r:]
+        r = self.stiffness.shape[-1]
+        return self.stiffness @ x[..., :r, :] + self.coupling @ x[..., r:, :]
 
 
 def design(
@@ -178,136 +189,26 @@ def design(
     )
 
 
-def summed(of: Design, units: Blocks) -> JointMoments:
-    """Moments of each block."""
-    d = of.gradients.shape[1]
-    stiffness, coupling, gram = [], [], []
-    for rows in _members(units):
-        X, Q = of.gradients[rows], of.regressors[rows]
-        flat = X.flatten(0, 1)
-        stiffness.append(flat.mT @ flat)
-        coupling.append(torch.cat([X[:, j].mT @ Q for j in range(d)], 1))
-        gram.append(Q.mT @ Q)
-    sizes = torch.bincount(units.labels, minlength=units.count).double()
-    floor = torch.full_like(of.gradients[0, 0], _FLOOR)
-    floor[: of.exact] = _JITTER
+def summed(of: Design, over: Layout) -> JointMoments:
+    """Moments of each block, of functions at the places of a layout."""
+    X, Q = of.gradients, of.regressors
+    _, d, r = X.shape
+    coupling = over.summed(X.reshape(len(X), 1, d * r), Q[:, None])
+    floor = torch.full_like(X[0, 0], _FLOOR)
+    floor[: of.exact] = JITTER
     return JointMoments(
         floor=floor,
-        count=sizes,
-        stiffness=torch.stack(stiffness),
-        coupling=torch.stack(coupling),
-        gram=torch.stack(gram),
+        stiffness=over.summed(X, X),
+        coupling=coupling.unflatten(1, (d, r)).transpose(1, 2).flatten(2),
+        gram=over.summed(Q[:, None], Q[:, None]),
     )
 
 
-def products(of: Design, v: Float64[Tensor, "N d c"], units: Blocks) -> Products:
-    """Products of velocities with gradients and fields, summed over each block."""
-    gradients, regressors = [], []
-    for rows in _members(units):
-        X, Q, w = of.gradients[rows], of.regressors[rows], v[rows]
-        gradients.append(X.flatten(0, 1).mT @ w.flatten(0, 1))
-        regressors.append((Q.mT @ w.flatten(1)).reshape(Q.shape[1], *w.shape[1:]))
-    stacked = torch.stack(regressors).transpose(1, 2).flatten(1, 2)
-    return Products(gradients=torch.stack(gradients), regressors=stacked)
-
-
-def _members(units: Blocks) -> list[Tensor]:
-    order = units.labels.argsort(stable=True)
-    sizes = torch.bincount(units.labels, minlength=units.count)
-    return list(torch.split(order, sizes.tolist()))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Half:
-    """Factorised equations of a half of the blocks.
-
-    Attributes
-    ----------
-    stiff
-        Cholesky factor of K.
-    coupling
-        B.
-    schur
-        Cholesky factor of I ⊗ G − BᵀK⁻¹B + λD.
-    pull
-        Diagonal of λD.
-    """
-
-    stiff: Float64[Tensor, "r r"]
-    coupling: Float64[Tensor, "r ds"]
-    bare: Float64[Tensor, "ds ds"]
-    schur: Float64[Tensor, "ds ds"]
-    pull: Float64[Tensor, "ds"]
-
-    def potential(self, product: Float64[Tensor, "r c"]) -> Float64[Tensor, "r c"]:
-        """K⁻¹ of products with the gradients."""
-        return torch.cholesky_solve(product, self.stiff)
-
-    def gradient(self, of: Products) -> Float64[Tensor, "rds c"]:
-        """Coefficients of Pv, the gradient part."""
-        return torch.cat([self.potential(of.gradients), torch.zeros_like(of.regressors)])
-
-    def rotation(self, of: Products) -> Float64[Tensor, "rds c"]:
-        """Coefficients of ŵ = (1 − P)f̂."""
-        left = of.regressors - self.coupling.mT @ self.potential(of.gradients)
-        f = torch.cholesky_solve(left, self.schur)
-        return torch.cat([-self.potential(self.coupling @ f), f])
-
-
-def halves(of: JointMoments, weights: Float64[Tensor, "h b"]) -> list[Half]:
-    """Equations of each row of weights, factorised, without ridge."""
-    found = []
-    for row in weights:
-        mean = of.total(row)
-        K, B, G = mean.stiffness[0], mean.coupling[0], mean.gram[0]
-        d = B.shape[1] // len(G)
-        K.diagonal().add_(mean.floor)
-        stiff = torch.linalg.cholesky(K)
-        shadow = torch.linalg.solve_triangular(stiff, B, upper=False)
-        unit = torch.eye(d, dtype=G.dtype, device=G.device)
-        bare = torch.kron(unit, G) - shadow.mT @ shadow
-        half = Half(stiff=stiff, coupling=B, bare=bare, schur=bare, pull=torch.zeros_like(B[0]))
-        found.append(half)
-    return found
-
-
-def ridged(half: Half, pull: Float64[Tensor, "ds"]) -> Half:
-    """The same half with a penalty λD on the fields."""
-    schur = half.bare.clone()
-    schur.diagonal().add_(pull + _JITTER)
-    return Half(
-        stiff=half.stiff,
-        coupling=half.coupling,
-        bare=half.bare,
-        schur=torch.linalg.cholesky(schur),
-        pull=pull,
-    )
-
-
-def averaged(of: Products, weights: Tensor, count: Tensor) -> Products:
-    """Mean over the points of blocks, so weighted."""
-    w = weights / (weights @ count)
+def products(of: Design, v: Float64[Tensor, "P d c"], over: Layout) -> Products:
+    """Products of velocities with gradients and fields, summed over each block; all at places."""
+    d, c = v.shape[1:]
+    regressed = over.summed(of.regressors[:, None], v.reshape(len(v), 1, d * c))
     return Products(
-        gradients=torch.tensordot(w, of.gradients, 1),
-        regressors=torch.tensordot(w, of.regressors, 1),
+        gradients=over.summed(of.gradients, v),
+        regressors=regressed.unflatten(2, (d, c)).transpose(1, 2).flatten(1, 2),
     )
-
-
-def chosen_penalty(
-    of: JointMoments, right: Products, penalty: Float64[Tensor, "ds"], folds: int
-) -> Float64[Tensor, "ds"]:
-    """λD with λ by cross-validation over blocks, on the first field of the products."""
-    if not bool((penalty > 0).any()):
-        return penalty
-    fold = torch.arange(len(of.count), device=penalty.device) % folds
-    held = (fold == torch.arange(folds, device=penalty.device)[:, None]).double()
-    mine = right.chosen(slice(0, 1))
-    losses = torch.zeros(len(_RIDGES), dtype=torch.float64)
-    for out, half in zip(held, halves(of, 1 - held), strict=True):
-        here, there = averaged(mine, out, of.count), averaged(mine, 1 - out, of.count)
-        mean = of.total(out)
-        for i, ridge in enumerate(_RIDGES):
-            trial = ridged(half, ridge * penalty)
-            u = trial.gradient(there) + trial.rotation(there)
-            losses[i] += float((u * (mean.applied(u).stacked[0] - 2 * here.stacked)).sum())
-    return _RIDGES[int(losses.argmin())] * penalty
