@@ -151,7 +151,7 @@ def sweeps_run(logits: Float[Tensor, "rows V"]) -> bool:
     key = logits.device, logits.dtype
     if key not in _TRIED:
         try:
-            SweptPasses(2, logits.dtype, logits.device)
+            SweptPasses(logits.shape[-1], logits.dtype, logits.device)
             _TRIED[key] = True
         except Exception:  # a missing tool chain shows in many ways; a meter says which
             _TRIED[key] = False

@@ -68,7 +68,7 @@ class Measured:
 class DepthReading(TapProbe):
     """The probes of the measuring pass, chosen when the anatomy of the model is known."""
 
-    hears = ("inputs", "blocks")
+    hears = ("inputs", "states")
     purpose = "depth to audit"
 
     def __init__(self, sampling: Sampling) -> None:

@@ -14,6 +14,8 @@ from flowscope.tap import AttentionCall
 
 __all__ = ["AttentionEntropyProbe"]
 
+_PROBABILITIES = 2**25
+
 
 class AttentionEntropyProbe(Reducer):
     """Mean entropy share of every head of a chain, kept as sums per prompt.
@@ -23,7 +25,7 @@ class AttentionEntropyProbe(Reducer):
     layers
         Number of blocks in the chain.
     chunk
-        Query rows whose probabilities are formed at a time.
+        Query rows whose probabilities are formed at a time; more on a GPU, up to 2²⁵ probabilities.
     """
 
     keys = ("head_prompt",)
@@ -46,14 +48,22 @@ class AttentionEntropyProbe(Reducer):
         if call.cross or call.site.call != 0:
             return
         sums, sizes = [], []
-        for start in range(0, call.q.shape[-2], self._chunk):
-            rows = slice(start, start + self._chunk)
+        chunk = self._rows_at_once(call)
+        for start in range(0, call.q.shape[-2], chunk):
+            rows = slice(start, start + chunk)
             share, counted = _entropy_share(call.logits(rows))
             kept = counted & self._masked(counted.device)[:, None, rows]
             sums.append((share * kept).sum(-1, dtype=torch.float64))
             sizes.append(kept.sum(-1, dtype=torch.float64))
         self._sums[call.site.index] = torch.stack(sums).sum(0)
         self._sizes[call.site.index] = torch.stack(sizes).sum(0)
+
+    def _rows_at_once(self, call: AttentionCall) -> int:
+        """Query rows of one piece: few for the caches of a CPU, many where launches cost most."""
+        if call.q.is_cpu:
+            return self._chunk
+        keys = call.q.shape[0] * call.q.shape[1] * call.k.shape[-2]
+        return max(self._chunk, _PROBABILITIES // max(keys, 1))
 
     def _masked(self, device: torch.device) -> Tensor:
         if self._mask.device != device:

@@ -69,6 +69,7 @@ class TransplantReading(TapProbe):
         What the output product reads, see `Tail.widened`.
     """
 
+    hears = ("states",)
     purpose = "depth to audit"
     prefix = f"{_NAME}-"
 
