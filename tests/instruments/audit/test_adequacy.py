@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from tests.instruments.audit.synthetic_paths import LAYERS, PROMPTS, WIDTH, flow_paths, paths_of
 
 from flowscope.evidence import resampled_counts
+from flowscope.flows import drift
 from flowscope.instruments.audit.adequacy import cross_forecasts as crossed
 from flowscope.instruments.audit.adequacy import tables
 from flowscope.instruments.audit.adequacy.cross_forecasts import cross_forecasts
@@ -72,6 +73,28 @@ def test_tables_tell_every_layer_and_forecast(flowing):
     assert by["flow", LAYERS] < by["persistence", LAYERS]
     fits = tables.fit_table([flowing])
     assert fits.groupby("half")["chosen"].sum().tolist() == [1, 1]
+
+
+def test_clouds_are_those_of_each_layer_alone(flowing):
+    every = -(-len(flowing.prompt) // 192)
+    groups, told = torch.from_numpy(flowing.prompt[::every]), tables.cloud_table([flowing], 3)
+    still = flowing.y[:, :1].expand(-1, LAYERS, -1)
+    for name, cloud in (("flow", flowing.predicted), ("persistence", still)):
+        for row in told[told["forecast"] == name].itertuples():
+            x, y = cloud[::every, row.layer - 1], flowing.y[::every, row.layer]
+            generator = torch.Generator().manual_seed(3)
+            drawn = drift.ks_draws(x, y, groups, draws=100, generator=generator).amax(1)
+            kernel = drift.gaussian_kernel(drift.median_distance(x, y))
+            found = drift.discrepancy(x, y, groups, kernel=kernel, draws=100, generator=generator)
+            assert row.ks == float(drift.ks_distance(x, y).max())
+            assert (row.ks_low, row.ks_high) == tuple(np.quantile(drawn, [0.025, 0.975]))
+            assert row.mmd == found.value
+            assert (row.mmd_low, row.mmd_high) == tuple(np.quantile(found.draws, [0.025, 0.975]))
+        rows = told[told["forecast"] == name].drop(columns=["layer", "forecast"])
+        generator = torch.Generator().manual_seed(3)
+        pair = cloud[::every], flowing.y[::every, 1:]
+        together = list(tables._layer_clouds(*pair, groups, generator))
+        assert together == rows.to_dict("records"), "as on an accelerator"
 
 
 def test_the_budget_is_fitted_and_covers_on_other_prompts(flowing):
