@@ -9,13 +9,14 @@ an attention layer with keys c_k: the potential :math:`(\tau^2/\beta)\log\sum_k 
 gradient :math:`\sum_k \pi_k c_k`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
-__all__ = ["Clusters", "clusters"]
+__all__ = ["Clusterings", "Clusters", "clusterings", "clusters", "drawn_chances"]
 
 _ROUNDS = 12
 
@@ -25,7 +26,7 @@ class Clusters:
     """Centres c_k and their common width τ."""
 
     centres: Float64[Tensor, "k d"]
-    width: float
+    width: Float64[Tensor, ""]
 
     def memberships(
         self, z: Float64[Tensor, "N d"], sharpness: float = 1.0
@@ -33,6 +34,15 @@ class Clusters:
         """π_k at each point; the sharpness is β."""
         inner = z @ self.centres.mT - 0.5 * self.centres.square().sum(1)
         return (sharpness / self.width**2 * inner).softmax(1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clusterings:
+    """Several clusterings of the same points, and which of their centres there are."""
+
+    centres: Float64[Tensor, "m k d"]
+    width: Float64[Tensor, "m"]
+    there: Bool[Tensor, "m k"]
 
 
 def clusters(points: Float64[Tensor, "N d"], count: int, *, generator: torch.Generator) -> Clusters:
@@ -59,23 +69,61 @@ def clusters(points: Float64[Tensor, "N d"], count: int, *, generator: torch.Gen
     >>> sorted(round(float(c), 6) for c in centres)
     [-3.1, 3.1]
     """
-    N, d = points.shape
-    chances = torch.rand(count, generator=generator, device=generator.device).double()
-    chances = chances.to(points.device)
-    rows = [min(int(chances[0] * N), N - 1)]
-    nearest = (points - points[rows[0]]).square().sum(1)
-    for chance in chances[1:]:
-        mass = nearest.cumsum(0)
-        if not float(mass[-1]) > 0:
-            break
-        rows.append(min(int(torch.searchsorted(mass, chance * mass[-1])), N - 1))
-        nearest = torch.minimum(nearest, (points - points[rows[-1]]).square().sum(1))
-    centres = points[torch.tensor(rows, device=points.device)]
+    chances = drawn_chances(count, generator)
+    found = clusterings(points, [chances])
+    kept = int(found.there.sum())
+    return Clusters(centres=found.centres[0, :kept], width=found.width[0])
+
+
+def drawn_chances(count: int, generator: torch.Generator) -> Float64[Tensor, "k"]:
+    """What chooses the first centres of a clustering: a number below 1 for each."""
+    return torch.rand(count, generator=generator, device=generator.device).double()
+
+
+def clusterings(
+    points: Float64[Tensor, "N d"], chances: Sequence[Float64[Tensor, "_"]]
+) -> Clusterings:
+    """Clusterings as by :func:`clusters`, of as many centres each as there are chances.
+
+    They share their steps: one product serves all of them.
+    """
+    d = points.shape[1]
+    centres, there = _starts(points, torch.nn.utils.rnn.pad_sequence(
+        [each.to(points.device) for each in chances], batch_first=True, padding_value=-1.0
+    ))  # fmt: skip
+    extended = torch.cat([points, torch.ones_like(points[:, :1])], 1)
+    each = torch.arange(centres.shape[1], device=points.device)
     for _ in range(_ROUNDS):
-        label = torch.cdist(points, centres).argmin(1)
-        member = torch.nn.functional.one_hot(label, len(centres)).to(points)
-        size = member.sum(0)
-        means = member.mT @ points / size.clamp_min(1)[:, None]
-        centres = torch.where(size[:, None] > 0, means, centres)
-    rest = torch.cdist(points, centres).square().amin(1).mean() / d
-    return Clusters(centres=centres, width=max(float(rest), 1e-6) ** 0.5)
+        member = (_nearest(extended, centres, there)[..., None] == each).to(points)
+        sums = member.mT @ extended
+        size = sums[..., d:]
+        centres = torch.where(size > 0, sums[..., :d] / size.clamp_min(1), centres)
+    label = _nearest(extended, centres, there)
+    own = centres.gather(1, label[..., None].expand(-1, -1, d))
+    rest = (points - own).square().sum(2).mean(1) / d
+    return Clusterings(centres=centres, width=rest.clamp_min(1e-6).sqrt(), there=there)
+
+
+def _starts(points: Tensor, chances: Tensor) -> tuple[Tensor, Tensor]:
+    """First centres for each row of chances, and which of them there are."""
+    rows = [(chances[:, 0] * len(points)).long().clamp_max(len(points) - 1)]
+    nearest = _squares(points, rows[0])
+    left = [torch.ones_like(chances[:, 0])]
+    for chance in chances.mT[1:]:
+        mass = nearest.cumsum(1)
+        left.append(mass[:, -1])
+        rows.append(torch.searchsorted(mass, (chance * left[-1])[:, None])[:, 0])
+        nearest = torch.minimum(nearest, _squares(points, rows[-1]))
+    there = (torch.stack(left, 1) > 0) & (chances >= 0)
+    return points[torch.stack(rows, 1)], there
+
+
+def _squares(points: Tensor, rows: Tensor) -> Tensor:
+    """Squared distances to points: one row for each of them."""
+    return (points - points[rows][:, None]).square().sum(2)
+
+
+def _nearest(extended: Tensor, centres: Tensor, there: Tensor) -> Tensor:
+    """Number of the nearest centre, where ⟨c, z⟩ − |c|²/2 is largest, from the points (z, 1)."""
+    level = (-0.5 * centres.square().sum(2)).masked_fill_(~there, -torch.inf)
+    return (extended @ torch.cat([centres, level[..., None]], 2).mT).argmax(2)

@@ -210,11 +210,11 @@ def gaussian_rotation(
     values, vectors = torch.linalg.eigh(centred.mT @ centred / len(x))
     frame = torch.linalg.qr(
         torch.randn(d, d, generator=generator, device=generator.device, dtype=torch.float64)
-    )[0].to(x)
-    planes = torch.zeros(d, d, dtype=x.dtype, device=x.device)
-    for k in range(0, d - 1, 2):
-        planes[k, k + 1], planes[k + 1, k] = -1.0, 1.0
-    Q = frame @ planes @ frame.mT
+    )[0]
+    planes = torch.zeros_like(frame)
+    axis = torch.arange(0, d - 1, 2, device=frame.device)
+    planes[axis, axis + 1], planes[axis + 1, axis] = -1.0, 1.0
+    Q = (frame @ planes @ frame.mT).to(x)
     root, inverse = (vectors * values**p @ vectors.mT for p in (0.5, -0.5))
     found: Tensor = centred @ (root @ Q @ inverse).mT
     return found

@@ -69,6 +69,10 @@ class Dictionary:
         k.
     regressors
         How many of the first φ are regressors: a rotation is written in them.
+    linear_size
+        How many of the first φ are constant or linear in (t, z).
+    highest
+        Highest power of a single variable.
     """
 
     field_powers: Int64[Tensor, "mp dt"]
@@ -77,6 +81,8 @@ class Dictionary:
     gradient: Float64[Tensor, "p d m"]
     degree: int
     regressors: int
+    linear_size: int
+    highest: int
 
     @property
     def field_size(self) -> int:
@@ -88,11 +94,6 @@ class Dictionary:
         """p, the number of potentials ψ."""
         return self.gradient.shape[0]
 
-    @property
-    def linear_size(self) -> int:
-        """How many of the first φ are constant or linear in (t, z)."""
-        return int((self.field_powers.sum(1) <= 1).sum())
-
     def fields(self, z: Tensor, t: Tensor) -> Tensor:
         """φ at whitened points z and centred times t: [N, m]; differentiable."""
         return self._values(self.field_powers, z, t)
@@ -102,7 +103,7 @@ class Dictionary:
         return self._values(self.potential_powers, z, t)
 
     def _values(self, powers: Tensor, z: Tensor, t: Tensor) -> Tensor:
-        parts = [_monomials(powers, torch.cat([t[:, None], z], 1))]
+        parts = [_monomials(powers, torch.cat([t[:, None], z], 1), self.highest)]
         if len(self.waves):
             angle = z @ self.waves.space.mT + t[:, None] * self.waves.time
             parts += [angle.cos(), angle.sin()]
@@ -247,13 +248,15 @@ def assembled(
     J, d = waves.space.shape
     mp, pp = len(fields), len(potentials)
     place = {tuple(row): k for k, row in enumerate(fields.tolist())}
+    at = [
+        (i, j, place[lowered(tuple(row), j + 1)], row[j + 1])
+        for i, row in enumerate(potentials.tolist())
+        for j in range(d)
+        if row[j + 1]
+    ]
+    i, j, k, power = torch.tensor(at).T
     T = torch.zeros(pp + 2 * J, d, mp + 2 * J, dtype=torch.float64)
-    for i, row in enumerate(potentials.tolist()):
-        for j in range(d):
-            if row[j + 1]:
-                lower = [*row]
-                lower[j + 1] -= 1
-                T[i, j, place[tuple(lower)]] = row[j + 1]
+    T[i, j, k] = power.double()
     T = T.to(waves.space.device)
     wave = torch.arange(J, device=T.device)
     T[pp + wave, :, mp + J + wave] = -waves.space  # ∇cos = −ω sin
@@ -265,13 +268,15 @@ def assembled(
         gradient=T,
         degree=degree,
         regressors=regressors,
+        linear_size=int((fields.sum(1) <= 1).sum()),
+        highest=int(torch.cat([fields, potentials]).max()),
     )
 
 
-def _monomials(powers: Tensor, y: Tensor) -> Tensor:
+def _monomials(powers: Tensor, y: Tensor, highest: int) -> Tensor:
     # A table of powers instead of pow: its derivative at zero exists, and it is faster.
     table = [torch.ones_like(y)]
-    for _ in range(int(powers.max())):
+    for _ in range(highest):
         table.append(table[-1] * y)
     stacked = torch.stack(table)  # [power, N, d]
     value = torch.ones(len(y), len(powers), dtype=y.dtype, device=y.device)

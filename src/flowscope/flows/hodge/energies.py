@@ -13,16 +13,16 @@ with η_b what the *other* half does not explain of the block (its own half has 
 ŵ' the rotation of the other half.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
-from flowscope.flows.hodge.joint import Half, JointMoments, Products, averaged, halves, ridged
+from flowscope.flows.hodge.halves import Halves
+from flowscope.flows.hodge.joint import JointMoments, Products
 
-__all__ = ["Energies", "Influence", "energies", "influence", "split_halves"]
+__all__ = ["Energies", "Influence", "energies", "influence"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,31 +57,8 @@ class Influence:
     measure: Float64[Tensor, "b"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Side:
-    """Fits of one half: coefficients of rotation, gradient and velocity, for each field."""
-
-    half: Half
-    weights: Float64[Tensor, "b"]
-    parts: tuple[Tensor, Tensor, Tensor]
-
-
-def split_halves(
-    of: JointMoments, splits: Bool[Tensor, "S b"], pull: Float64[Tensor, "ds"]
-) -> list[tuple[Half, Half]]:
-    """Equations of both halves of each split, factorised, with the penalty λD."""
-    pairs = []
-    for first in splits:
-        one, two = halves(of, torch.stack([first, ~first]).double())
-        pairs.append((ridged(one, pull), ridged(two, pull)))
-    return pairs
-
-
 def energies(
-    of: JointMoments,
-    right: Products,
-    splits: Bool[Tensor, "S b"],
-    pairs: Sequence[tuple[Half, Half]],
+    of: JointMoments, whole: JointMoments, right: Products, pairs: Halves, members: int
 ) -> Energies:
     r"""Energies by the product of two halves, mean over several halvings.
 
@@ -90,39 +67,25 @@ def energies(
     Parameters
     ----------
     of : moments of the blocks.
+    whole : their mean over all points.
     right : products of each field with gradients and regressors.
-    splits : which blocks are in the first half, for each of S splits.
-    pairs : factorised equations of these halves; they serve every field.
+    pairs : equations of both halves of each of S splits; they serve every field.
+    members : most blocks that a half has.
 
     Notes
     -----
     O(S·b·c·(r + ds)²). A potential fitted to finitely many points takes up a little of a true
     rotation; its expectation is added to R, as in :mod:`flowscope.flows.hodge.influence`.
     """
-    whole = of.total(torch.ones_like(of.count))
-    sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
-    # One pass over the blocks for all splits: their matrices are large, and read once.
-    turned = torch.cat([side.parts[0] for both in sides for side in both], 1)
-    slopes = of.sloped(turned)
-    slopes = slopes.reshape(*slopes.shape[:2], len(sides), 2, -1)
-    found = torch.zeros(4, right.gradients.shape[-1], dtype=of.count.dtype, device=of.count.device)
-    for s, (one, two) in enumerate(sides):
-        products = [
-            (x * whole.applied(y).stacked[0]).sum(0)
-            for x, y in zip(one.parts, two.parts, strict=True)
-        ]
-        ahead, behind = slopes[:, :, s, 0], slopes[:, :, s, 1]
-        taken = 0.5 * (_taken(of, one, ahead, behind) + _taken(of, two, behind, ahead))
-        found += torch.stack([products[0] + taken, products[1], products[2], products[0]])
-    found /= len(pairs)
-    return Energies(rotation=found[0], gradient=found[1], total=found[2], plain=found[3])
+    parts = pairs.parts(right.averaged(pairs.shares))
+    one, two = _sides(parts, 1).unbind(2)
+    plain = (one * whole.applied(two)).sum(2).mean(1)
+    taken = _taken(of, pairs, parts[0], members).mean(0)
+    return Energies(rotation=plain[0] + taken, gradient=plain[1], total=plain[2], plain=plain[0])
 
 
 def influence(
-    of: JointMoments,
-    right: Products,
-    splits: Bool[Tensor, "S b"],
-    pairs: Sequence[tuple[Half, Half]],
+    of: JointMoments, whole: JointMoments, right: Products, pairs: Halves, count: Tensor
 ) -> Influence:
     r"""Influence of each block on the energies of one field.
 
@@ -130,81 +93,83 @@ def influence(
 
     Parameters
     ----------
-    of, splits, pairs : as for :func:`energies`.
+    of, whole, pairs : as for :func:`energies`.
     right : products of the field with gradients and regressors.
+    count : points of each block.
 
     Notes
     -----
     O(S·b·(r + ds)²).
     """
-    b, n = len(of.count), of.count.sum()
-    whole = of.total(torch.ones_like(of.count))
-    sides = [_sides(of, right, *each) for each in zip(splits, pairs, strict=True)]
-    columns = torch.cat([x for both in sides for side in both for x in side.parts], 1)
-    local = of.applied(columns).stacked.reshape(b, len(columns), len(sides), 2, 3)
-    pulls, inside = (torch.zeros(b, 3, dtype=n.dtype, device=n.device) for _ in range(2))
-    noise = torch.zeros(b, b, dtype=n.dtype, device=n.device)
-    linear = torch.zeros(b, dtype=n.dtype, device=n.device)
-    for s, (one, two) in enumerate(sides):
-        moves = [_moves(of, right, x, local[:, :, s, k]) for x, k in ((one, 1), (two, 0))]
-        for k in range(3):
-            x, y = one.parts[k], two.parts[k]
-            ahead, behind = (whole.applied(side).stacked[0] for side in (x, y))
-            shift = (moves[0][k].mT @ behind + moves[1][k].mT @ ahead)[:, 0]
-            pulls[:, k] += shift - shift.mean()
-            inside[:, k] += local[:, :, s, 1, k] @ x[:, 0] / n
-            if k == 0:
-                size = 0.5 * float((x * ahead).sum() + (y * behind).sum())
-                linear += shift / max(size, 1e-300) ** 0.5
-        noise += whole.applied(moves[0][0]).stacked[0].mT @ moves[1][0]
-    S, share, level = len(sides), of.count / n, inside.sum(0)
+    b, n = len(count), count.sum()
+    parts = pairs.parts(right.averaged(pairs.shares))[..., 0]  # [part, half, rds]
+    local = _local(of, parts)
+    moves = _moves(right, pairs, _others(local, 1))
+    ahead = whole.applied(parts.mT).mT
+    shift = _sides((_others(ahead, 1)[:, :, None] @ moves)[:, :, 0], 1).sum(2)  # [part, split, b]
+    size = 0.5 * _sides((parts[0] * ahead[0]).sum(1), 0).sum(1)
+    inside = torch.einsum("ksbi,ksi->bk", _sides(local, 1)[:, :, 1], _sides(parts, 1)[:, :, 0]) / n
+    first, second = _sides(moves[0], 0).unbind(1)
+    S, share = len(size), count / n
+    level = inside.sum(0)
     spread = inside - share[:, None] * level
+    pulls = (shift - shift.mean(2, keepdim=True)).sum(1).mT
     return Influence(
         energies=b * (pulls + spread) / S,
-        noise=noise / S,
-        linear=linear / S,
-        measure=spread[:, 0] / level[0] if float(level[0]) > 0 else torch.zeros_like(share),
+        noise=(whole.applied(first).mT @ second).mean(0),
+        linear=(shift[0] / size.clamp_min(1e-300).sqrt()[:, None]).mean(0),
+        measure=(spread[:, 0] / level[0]).masked_fill(~(level[0] > 0), 0),
     )
 
 
-def _sides(
-    of: JointMoments, right: Products, first: Tensor, pair: tuple[Half, Half]
-) -> tuple[_Side, _Side]:
-    one, two = (
-        _side(half, row.double(), right, of.count)
-        for half, row in zip(pair, (first, ~first), strict=True)
+def _sides(x: Tensor, halves: int) -> Tensor:
+    """The axis of the halves as one of splits and one of their two sides."""
+    return torch.unflatten(x, halves, (-1, 2))
+
+
+def _others(x: Tensor, halves: int) -> Tensor:
+    """What belongs to the other half of the same split, for each half."""
+    return _sides(x, halves).flip(halves + 1).flatten(halves, halves + 1)
+
+
+def _taken(of: JointMoments, pairs: Halves, turned: Tensor, members: int) -> Tensor:
+    """Energy of a true rotation that the potential of each half takes up by chance."""
+    h, _, c = turned.shape
+    slopes = torch.unflatten(of.sloped(turned.transpose(0, 1).flatten(1)), 2, (h, c))
+    share, block = pairs.shares.sort(dim=1, descending=True, stable=True)
+    share, block = share[:, :members], block[:, :members]  # zero where a half has fewer
+    half = torch.arange(h, device=block.device)[:, None]
+    ahead, behind = (
+        slopes[block, :, k] * share[..., None, None]  # [half, block, r, field]
+        for k in (half, half + 1 - 2 * (half % 2))
     )
-    return one, two
+    across = behind.transpose(1, 2)
+    solved = pairs.potential(across.flatten(2)).view_as(across)
+    found: Tensor = (ahead.transpose(1, 2) * solved).sum((1, 2))
+    return found
 
 
-def _side(half: Half, weights: Tensor, right: Products, count: Tensor) -> _Side:
-    mean = averaged(right, weights, count)
-    w, g = half.rotation(mean), half.gradient(mean)
-    return _Side(half=half, weights=weights, parts=(w, g, w + g))
+def _local(of: JointMoments, parts: Tensor) -> Tensor:
+    """Products of each block with the fits of each half: [part, half, block, rds]."""
+    two = of.applied(parts[:2].flatten(0, 1).mT)  # the third is their sum
+    two = torch.unflatten(two.permute(2, 0, 1), 0, (2, -1))
+    return torch.cat([two, two.sum(0, keepdim=True)])
 
 
-def _taken(of: JointMoments, own: _Side, ahead: Tensor, behind: Tensor) -> Tensor:
-    """Energy of a true rotation that the potential of a half takes up by chance."""
-    members = own.weights > 0
-    n = own.weights @ of.count
-    mine, theirs = ahead[members] / n, behind[members] / n
-    b, r, c = mine.shape
-    solved = own.half.potential(theirs.transpose(0, 1).reshape(r, b * c)).reshape(r, b, c)
-    return torch.einsum("brc,rbc->c", mine, solved)
-
-
-def _moves(of: JointMoments, right: Products, own: _Side, explained: Tensor) -> tuple[Tensor, ...]:
-    """Change of rotation, gradient and velocity of a half with the weight of each block.
+def _moves(right: Products, pairs: Halves, explained: Tensor) -> Tensor:
+    """Change of rotation, gradient and velocity of each half with the weight of each block.
 
     ``explained`` is what the other half explains of each block: by its rotation, by its gradient
-    and by both.
+    and by both. The answer has the axes part, half, coefficient and block.
     """
-    w = (own.weights / (own.weights @ of.count))[:, None]
-    r = right.gradients.shape[1]
-    left = w * (right.stacked[..., 0] - explained[..., 2])
-    rest = Products(gradients=left[:, :r].mT, regressors=left[:, r:].mT)
+    w = pairs.shares[..., None]
+    r, b = right.gradients.shape[1], len(right.gradients)
+    left = (w * (right.stacked[..., 0] - explained[2])).mT
     # The gradient part is fitted alone: what turns is left over, too.
-    slope = (w * (right.gradients[..., 0] - explained[:, :r, 1])).mT
-    turned = own.half.rotation(rest)
-    rising = torch.cat([own.half.potential(slope), torch.zeros_like(rest.regressors)])
-    return turned, rising, turned + own.half.gradient(rest)
+    slope = (w * (right.gradients[..., 0] - explained[1, ..., :r])).mT
+    both = pairs.potential(torch.cat([left[:, :r], slope], 2))
+    rest = Products(gradients=left[:, :r], regressors=left[:, r:])
+    turned = pairs.rotation(rest, both[..., :b])
+    none = torch.zeros_like(rest.regressors)
+    rising, total = (torch.cat([x, none], 1) for x in (both[..., b:], both[..., :b]))
+    return torch.stack([turned, rising, turned + total])

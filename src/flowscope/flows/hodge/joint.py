@@ -56,16 +56,6 @@ class Design:
         found: Tensor = self.gradients @ theta + self.regressors @ f.mT
         return found
 
-    def laid(self, over: Layout) -> "Design":
-        """The same functions at the places of a layout."""
-        return Design(
-            gradients=over.laid(self.gradients),
-            regressors=over.laid(self.regressors),
-            exact=self.exact,
-            bent=self.bent,
-            penalty=self.penalty,
-        )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Products:
@@ -127,8 +117,8 @@ class JointMoments:
         r, s = self.stiffness.shape[-1], self.gram.shape[-1]
         theta, f = x[..., :r, :], x[..., r:, :]
         d, c = f.shape[-2] // s, f.shape[-1]
-        side = f.unflatten(-2, (d, s)).transpose(-3, -2).flatten(-2)
-        inner = (self.gram @ side).unflatten(-1, (d, c)).transpose(-3, -2).flatten(-3, -2)
+        side = torch.unflatten(f, -2, (d, s)).transpose(-3, -2).flatten(-2)
+        inner = torch.unflatten(self.gram @ side, -1, (d, c)).transpose(-3, -2).flatten(-3, -2)
         return torch.cat([self.sloped(x), self.coupling.mT @ theta + inner], -2)
 
     def sloped(self, x: Float64[Tensor, "*b rds c"]) -> Float64[Tensor, "*b r c"]:
@@ -141,6 +131,7 @@ def design(
     of: Functions,
     z: Float64[Tensor, "N d"],
     chart: Float64[Tensor, "d d"],
+    over: Layout | None = None,
 ) -> Design:
     r"""Gradients and regressors at whitened points, orthonormal on the sample.
 
@@ -151,6 +142,7 @@ def design(
     of : potentials and regressors.
     z : whitened points.
     chart : J = a^{1/2}L^{-⊤}, which takes a gradient in z to the metric of the diffusion.
+    over : places to take the functions at, zero where there is no point; by default the points.
 
     Notes
     -----
@@ -168,22 +160,25 @@ def design(
     True
     """
     N, d = z.shape
-    phi = of.regressors(z)
+    phi, X = of.evaluated(z if over is None else over.laid(z), chart)
+    if over is not None:
+        phi, X = (x.index_fill_(0, over.blank, 0) for x in (phi, X))
+    X = X.flatten(0, 1)
     gram = phi.mT @ phi / N
     Q, _ = orthonormal(gram, gram[:, :0], range(of.linear_size))
     rest, eigen = orthonormal(gram, Q, range(of.linear_size, len(gram)))
-    X = torch.einsum("npj,ej->nep", of.gradients(z), chart).reshape(N * d, -1)
     K = X.mT @ X / N
-    low = int((of.smooth.potential_powers.sum(1) <= 2).sum())
+    low, high = of.quadratic_size, len(of.smooth.potential_powers)
     first, _ = orthonormal(K, K[:, :0], range(low))
-    second, _ = orthonormal(K, first, range(low, len(of.smooth.potential_powers)))
+    second, _ = orthonormal(K, first, range(low, high))
     powers = torch.cat([first, second], 1)
-    third, _ = orthonormal(K, powers, range(len(of.smooth.potential_powers), len(K)), _WEAK)
+    third, _ = orthonormal(K, powers, range(high, len(K)), _WEAK)
     X = X @ torch.cat([powers, third], 1)
     penalty = torch.cat([torch.zeros_like(Q[0]), 1 / eigen])
     return Design(
-        gradients=X.reshape(N, d, -1),
+        gradients=torch.unflatten(X, 0, (-1, d)),
         exact=first.shape[1],
+        bent=rest.shape[1],
         regressors=phi @ torch.cat([Q, rest], 1),
         penalty=penalty.repeat(d),
     )
@@ -199,7 +194,7 @@ def summed(of: Design, over: Layout) -> JointMoments:
     return JointMoments(
         floor=floor,
         stiffness=over.summed(X, X),
-        coupling=coupling.unflatten(1, (d, r)).transpose(1, 2).flatten(2),
+        coupling=torch.unflatten(coupling, 1, (d, r)).transpose(1, 2).flatten(2),
         gram=over.summed(Q[:, None], Q[:, None]),
     )
 
@@ -210,5 +205,5 @@ def products(of: Design, v: Float64[Tensor, "P d c"], over: Layout) -> Products:
     regressed = over.summed(of.regressors[:, None], v.reshape(len(v), 1, d * c))
     return Products(
         gradients=over.summed(of.gradients, v),
-        regressors=regressed.unflatten(2, (d, c)).transpose(1, 2).flatten(1, 2),
+        regressors=torch.unflatten(regressed, 2, (d, c)).transpose(1, 2).flatten(1, 2),
     )

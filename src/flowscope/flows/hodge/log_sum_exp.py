@@ -9,10 +9,11 @@ of the dictionary on these points, at this energy and with this noise.
 """
 
 import torch
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from torch import Tensor
 
-from flowscope.flows.hodge.clusters import clusters
+from flowscope.flows.hodge.clusters import clusterings, drawn_chances
+from flowscope.flows.hodge.problem import Blocks
 
 __all__ = ["CONTROLS", "log_sum_exp_controls"]
 
@@ -25,9 +26,9 @@ def log_sum_exp_controls(
     z: Float64[Tensor, "N d"],
     chart: Float64[Tensor, "d d"],
     *,
-    energy: float,
+    energy: float | Float64[Tensor, ""],
     residual: Float64[Tensor, "N d"],
-    labels: Int64[Tensor, "N"],
+    units: Blocks,
     generator: torch.Generator,
 ) -> Float64[Tensor, "N d c"]:
     r"""Nine gradient fields with the energy of the signal and the noise of the data.
@@ -41,7 +42,7 @@ def log_sum_exp_controls(
     chart : J, takes a gradient in z to the metric of the diffusion.
     energy : cross-fitted energy of the represented field; 0 or less gives noise alone.
     residual : η, what the fit leaves, scaled to the energy of the noise.
-    labels : group of each point; signs s_g are drawn by group.
+    units : group of each point; signs s_g are drawn by group.
     generator : draws centres and signs.
 
     Notes
@@ -52,24 +53,31 @@ def log_sum_exp_controls(
     --------
     >>> g = torch.Generator().manual_seed(0)
     >>> z = torch.randn(500, 2, generator=g).double()
-    >>> quiet, one = torch.zeros_like(z), torch.arange(500)
+    >>> quiet, each = torch.zeros_like(z), Blocks(labels=torch.arange(500), count=500, groups=500)
     >>> u = log_sum_exp_controls(
-    ...     z, torch.eye(2).double(), energy=3.0, residual=quiet, labels=one, generator=g
+    ...     z, torch.eye(2).double(), energy=3.0, residual=quiet, units=each, generator=g
     ... )
     >>> u.shape, [round(float(x), 6) for x in u.square().sum((0, 1))[:2] / 500]
     (torch.Size([500, 2, 9]), [3.0, 3.0])
     """
-    fields = []
-    for count in _COUNTS:
-        found = clusters(z, count, generator=generator)
-        for sharpness in _SHARPNESS:
-            # Plain products, as attention takes them: unlike memberships they favour far centres,
-            # and their borders lie across the clusters.
-            logits = sharpness / found.width**2 * z @ found.centres.mT
-            slope = (logits.softmax(1) @ found.centres) @ chart.mT
-            size = float(slope.square().sum(1).mean())
-            scale = (max(energy, 0.0) / size) ** 0.5 if size > 0 else 0.0
-            coins = torch.rand(int(labels.max()) + 1, generator=generator, device=generator.device)
-            signs = ((coins < 0.5).double() * 2 - 1).to(z.device)[labels]
-            fields.append(scale * slope + signs[:, None] * residual)
-    return torch.stack(fields, 2)
+    chances, coins = zip(*(_draws(count, units.count, generator) for count in _COUNTS), strict=True)
+    found = clusterings(z, chances)
+    # Plain products, as attention takes them: unlike memberships they favour far centres, and
+    # their borders lie across the clusters.
+    logits = (z @ found.centres.mT / found.width[:, None, None] ** 2)[:, None]
+    sharpness = torch.tensor(_SHARPNESS, dtype=z.dtype, device=z.device)[:, None, None]
+    there = found.there[:, None, None]
+    weights = (sharpness * logits).masked_fill(~there, -torch.inf).softmax(3)
+    slope = (weights @ found.centres[:, None] @ chart.mT).flatten(0, 1)  # [control, N, d]
+    size = slope.square().sum(2).mean(1)
+    wanted = torch.as_tensor(energy, dtype=z.dtype, device=z.device).clamp_min(0)
+    scale = (wanted / size).sqrt().masked_fill(~(size > 0), 0)
+    signs = ((torch.cat(coins) < 0.5).double() * 2 - 1).to(z.device)[:, units.labels]
+    return (scale[:, None, None] * slope + signs[..., None] * residual).permute(1, 2, 0)
+
+
+def _draws(centres: int, groups: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """What chooses the centres of three controls, and the coin of each group in each of them."""
+    chances, device = drawn_chances(centres, generator), generator.device
+    coins = [torch.rand(groups, generator=generator, device=device) for _ in _SHARPNESS]
+    return chances, torch.stack(coins)

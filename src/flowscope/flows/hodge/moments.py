@@ -150,8 +150,9 @@ def orthonormal(
     # In units of the functions themselves: what is left of one that Q holds already is rounding.
     size = G.diagonal()[here].clamp_min(1e-300).rsqrt()
     eigen, vectors = torch.linalg.eigh(size[:, None] * (free.mT @ G @ free) * size)
-    keep = eigen > least
-    return free @ (size[:, None] * vectors[:, keep] * eigen[keep].rsqrt()), eigen[keep]
+    lost = int((eigen <= least).sum())  # they increase
+    eigen, vectors = eigen[lost:], vectors[:, lost:]
+    return free @ (size[:, None] * vectors * eigen.rsqrt()), eigen
 
 
 def weighted(x: Tensor, weights: Tensor) -> Tensor:

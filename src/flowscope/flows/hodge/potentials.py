@@ -61,24 +61,37 @@ class Functions:
         """How many of the first regressors are constant or linear."""
         return self.smooth.linear_size
 
+    @property
+    def quadratic_size(self) -> int:
+        """How many of the first potentials are quadratic or linear."""
+        return _powers(self.lumps.centres.shape[1], 2)
+
     def regressors(self, z: Float64[Tensor, "N d"]) -> Float64[Tensor, "N s"]:
         """φ at whitened points."""
-        columns = torch.tensor(self.columns, device=z.device)
-        return self.smooth.fields(z, torch.zeros_like(z[:, 0]))[:, columns]
+        return self.evaluated(z)[0]
 
     def gradients(self, z: Float64[Tensor, "N d"]) -> Float64[Tensor, "N p d"]:
         """∇ψ at whitened points."""
-        T = self.smooth.gradient
-        p, d, m = T.shape
+        return self.evaluated(z)[1].mT
+
+    def evaluated(
+        self, z: Float64[Tensor, "N d"], chart: Float64[Tensor, "d d"] | None = None
+    ) -> tuple[Float64[Tensor, "N s"], Float64[Tensor, "N d p"]]:
+        """φ and J∇ψ at whitened points; J is the chart, by default the identity."""
+        d = z.shape[1]
+        J = torch.eye(d, dtype=z.dtype, device=z.device) if chart is None else chart
         values = self.smooth.fields(z, torch.zeros_like(z[:, 0]))
-        plain = (values @ T.reshape(p * d, m).mT).reshape(-1, p, d)
+        T = torch.einsum("ej,pjm->mep", J, self.smooth.gradient)
+        plain = torch.unflatten(values @ T.flatten(1), 1, (d, -1))
         c = self.lumps.centres
         pi = self.lumps.memberships(z)
-        slope = pi[..., None] * (c - (pi @ c)[:, None]) / self.lumps.width**2  # [N, k, d]
+        apart = ((c - (pi @ c)[:, None]) @ J.mT).mT / self.lumps.width**2
+        slope = pi[:, None] * apart  # [N, d, k]
         # ∇(π_k z_j) = z_j ∇π_k + π_k e_j
-        tilted = z[:, None, :, None] * slope[:, :, None, :]
-        tilted = tilted + pi[:, :, None, None] * torch.eye(d, dtype=z.dtype, device=z.device)
-        return torch.cat([plain, slope, tilted.flatten(1, 2)], 1)
+        tilted = slope[..., None] * z[:, None, None]
+        tilted += pi[:, None, :, None] * J[:, None]
+        columns = torch.tensor(self.columns, device=z.device)
+        return values[:, columns], torch.cat([plain, slope, tilted.flatten(2)], 2)
 
 
 def functions(

@@ -9,6 +9,7 @@ coordinates z the functions of the dictionary have one scale.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import torch
@@ -57,12 +58,12 @@ class Sample:
     times: Float64[Tensor, "N"]
     timed: bool
 
-    @property
+    @cached_property
     def centre(self) -> Tensor:
         """Mean of the points."""
         return self.points.mean(0)
 
-    @property
+    @cached_property
     def scale(self) -> Tensor:
         """L, the lower Cholesky factor of the covariance of the points."""
         centred = self.points - self.centre
@@ -287,18 +288,22 @@ def _clock(times: Tensor | None, x: Tensor) -> Tensor:
 
 
 def _check_span(x: Tensor) -> None:
-    spread = x.std(0, correction=0)
-    still = (spread <= 1e-12 * x.abs().amax(0).clamp_min(1e-300)).nonzero().flatten().tolist()
+    d = x.shape[1]
+    spread, most = x.std(0, correction=0), x.abs().amax(0)
+    unit = (x - x.mean(0)) / spread
+    # Read at once; matrices as small as these are quicker on the host, too.
+    numbers = torch.cat([spread[None], most[None], unit.mT @ unit / len(x)]).cpu()
+    still = (numbers[0] <= 1e-12 * numbers[1].clamp_min(1e-300)).nonzero().flatten().tolist()
     if still:
         raise InvalidInputError(
             f"Every coordinate of points must vary; coordinate {still[0]} is constant "
-            f"({len(still)} of {x.shape[1]} are). Leave it out: nothing moves along it that could "
+            f"({len(still)} of {d} are). Leave it out: nothing moves along it that could "
             "be told apart."
         )
-    values = torch.linalg.eigvalsh(torch.corrcoef(x.mT).reshape(x.shape[1], -1))
+    values = torch.linalg.eigvalsh(numbers[2:])
     if float(values[0]) <= _SINGULAR * float(values[-1]):
         rank = int((values > _SINGULAR * values[-1]).sum())
         raise InvalidInputError(
-            f"points must span their {x.shape[1]} coordinates; found rank {rank} among {len(x)} "
+            f"points must span their {d} coordinates; found rank {rank} among {len(x)} "
             "points. Pass the leading principal coordinates instead."
         )

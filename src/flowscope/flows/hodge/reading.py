@@ -9,7 +9,7 @@ where U/E is small; the bounds do.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -17,27 +17,19 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.hodge.controls import gaussian_rotation
-from flowscope.flows.hodge.energies import (
-    Energies,
-    Influence,
-    energies,
-    influence,
-    split_halves,
-)
+from flowscope.flows.hodge.energies import Energies, Influence, energies, influence
 from flowscope.flows.hodge.estimates import Estimate, ratio
-from flowscope.flows.hodge.joint import (
-    Design,
-    Half,
-    JointMoments,
-    averaged,
+from flowscope.flows.hodge.halves import (
+    Halves,
     chosen_penalty,
-    design,
     halves,
-    products,
     ridged,
-    summed,
+    shares,
+    split_weights,
 )
+from flowscope.flows.hodge.joint import Design, JointMoments, Products, design, products, summed
 from flowscope.flows.hodge.judgement import chances
+from flowscope.flows.hodge.layout import Layout, layout
 from flowscope.flows.hodge.log_sum_exp import log_sum_exp_controls
 from flowscope.flows.hodge.outcome import PLANTED, Settings
 from flowscope.flows.hodge.potentials import functions
@@ -165,123 +157,189 @@ def rotation_reading(
     )  # fmt: skip
     drawn = chances(taken.blocks.count, chosen, g)  # before the functions: layers share them
     x, units = taken.points, taken.blocks
-    root, inverse = roots(diffusion_matrix(diffusion, x.shape[1], x))
+    root, inverse = (
+        y.to(x.device) for y in roots(diffusion_matrix(diffusion, x.shape[1], torch.empty(0)))
+    )
     v = taken.velocities @ inverse
-    whole = _whole(total_energy, v)
+    whole, energy = _whole(total_energy, v)
     z = taken.whitened(x)
     used = functions(z, generator=g, degree=degree)
-    chart = root @ torch.linalg.inv(taken.scale).mT
-    fitted = _fitted(design(used, z, chart), v, units, drawn.splits.to(x.device), chosen.folds)
+    chart = torch.linalg.solve_triangular(taken.scale, root, upper=False).mT  # root = rootᵀ
+    over = layout(units)
+    fitted = _fitted(design(used, z, chart, over), v, over, drawn.splits, chosen.folds)
     made = log_sum_exp_controls(
-        z, chart, energy=float(fitted.energies.total[0]), residual=fitted.residual,
-        labels=units.labels, generator=g,
+        z, chart, energy=fitted.energies.total[0], residual=fitted.residual,
+        units=units, generator=g,
     )  # fmt: skip
-    others = fitted.on(made, units)
-    controls = tuple((others.rotation / others.total).tolist())
-    margin = max(math.fsum(controls) / len(controls), MARGIN)
+    leak, planted = _controls(fitted, made, x @ inverse, g)
+    read = _read(fitted, leak, planted, whole, units)
+    margin = max(math.fsum(read.controls) / len(read.controls), MARGIN)
     return RotationReading(
-        **_estimates(fitted, whole, units, chosen.level),
-        controls=controls,
+        **_estimates(read, energy, chosen.level, x.device),
+        controls=read.controls,
         margin=margin,
-        null=_null(fitted, margin, drawn.signs.to(x.device)),
-        energy=float(whole.mean()),
+        null=_null(fitted, read, margin, drawn.signs.to(x.device)),
+        energy=energy,
         degree=used.smooth.degree,
         regressors=len(used.columns),
         potentials=used.potential_size,
         n=len(x),
         groups=units.groups,
         blocks=units.count,
-        planted=_planted(fitted, made, x @ inverse, units, g),
+        planted=read.planted,
     )
 
 
-def _planted(
-    fitted: "_Fitted", made: Tensor, x: Tensor, units: Blocks, generator: torch.Generator
-) -> float:
-    """R_norm of the controls with a rotation of known share: what the reading would have seen."""
+def _controls(
+    fitted: "_Fitted", made: Tensor, x: Tensor, generator: torch.Generator
+) -> tuple[Float64[Tensor, "c"], Float64[Tensor, ""]]:
+    """R_norm of the controls, and its mean with a rotation of known share in each of them.
+
+    The latter is what the reading would have seen.
+    """
     if x.shape[1] < 2:
-        return math.nan
+        return fitted.share(fitted.products(made)), torch.full_like(x[0, 0], math.nan)
     turning = gaussian_rotation(x, generator)
-    turning = turning - fitted.gradient_of(turning, units)
-    size = float(turning.square().sum(1).mean())
-    energy = max(float(fitted.energies.total[0]), 0.0)
-    if not size > 0:
-        return math.nan
-    scale = math.sqrt(PLANTED / (1 - PLANTED) * energy / size)
-    read = fitted.on(made + scale * turning[..., None], units)
-    return float((read.rotation / read.total).mean())
+    turning = turning - fitted.gradient_of(turning)
+    size = turning.square().sum(1).mean()
+    energy = fitted.energies.total[0].clamp_min(0)
+    scale = (PLANTED / (1 - PLANTED) * energy / size).sqrt()
+    scale = scale.masked_fill(~(size > 0), math.nan)
+    both = fitted.products(torch.cat([made, turning[..., None]], 2))
+    still, added = both.chosen(slice(-1)), both.chosen(slice(-1, None))
+    planted = Products(
+        gradients=still.gradients + scale * added.gradients,
+        regressors=still.regressors + scale * added.regressors,
+    )
+    return fitted.share(still), fitted.share(planted).mean()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Fitted:
-    """Everything that the points determine, and the fit of the velocities to it."""
+    """Everything that the points determine, and the fit of the velocities to it.
+
+    ``every`` holds the equations of all points, and ``members`` the most blocks of a half.
+    """
 
     design: Design
+    layout: Layout
     moments: JointMoments
-    splits: Tensor
-    pairs: list[tuple[Half, Half]]
+    pairs: Halves
+    every: Halves
+    members: int
     energies: Energies
     influence: Influence
-    residual: Tensor
+    residual: Float64[Tensor, "N d"]
 
-    def on(self, fields: Tensor, units: Blocks) -> Energies:
-        """Energies of other fields on the same points."""
-        right = products(self.design, fields, units)
-        return energies(self.moments, right, self.splits, self.pairs)
+    def products(self, fields: Float64[Tensor, "N d c"]) -> Products:
+        """Products of other fields on the same points."""
+        return products(self.design, self.layout.laid(fields), self.layout)
 
-    def gradient_of(self, field: Tensor, units: Blocks) -> Tensor:
+    def share(self, right: Products) -> Float64[Tensor, "c"]:
+        """R_norm of other fields, from their products."""
+        whole = self.every.mean.chosen(0)
+        found = energies(self.moments, whole, right, self.pairs, self.members)
+        return found.rotation / found.total
+
+    def gradient_of(self, field: Float64[Tensor, "N d"]) -> Float64[Tensor, "N d"]:
         """The gradient part of a field without noise, fitted on all points."""
-        every = torch.ones_like(self.moments.count)
-        mean = averaged(products(self.design, field[..., None], units), every, self.moments.count)
-        return self.design.field(halves(self.moments, every[None])[0].gradient(mean)[:, 0])
+        mean = self.products(field[..., None]).averaged(self.every.shares)
+        slope = self.every.potential(mean.gradients)
+        rising = torch.cat([slope, torch.zeros_like(mean.regressors)], 1)
+        return self.layout.lifted(self.design.field(rising[0, :, 0]))
 
 
-def _fitted(over: Design, v: Tensor, units: Blocks, splits: Tensor, folds: int) -> _Fitted:
-    moments = summed(over, units)
-    right = products(over, v[..., None], units)
-    pull = chosen_penalty(moments, right, over.penalty, folds)
-    pairs = split_halves(moments, splits, pull)
-    found = energies(moments, right, splits, pairs)
-    every = torch.ones_like(moments.count)
-    half = ridged(halves(moments, every[None])[0], pull)
-    mean = averaged(right, every, moments.count)
-    left = v - over.field((half.rotation(mean) + half.gradient(mean))[:, 0])
+def _fitted(of: Design, v: Tensor, over: Layout, splits: Tensor, folds: int) -> _Fitted:
+    moments = summed(of, over)
+    right = products(of, over.laid(v[..., None]), over)
+    h, b = 2 * len(splits), len(over.count)
+    fold = torch.arange(b) % folds == torch.arange(folds)[:, None]
+    halved = split_weights(splits)
+    weights = torch.cat([halved, torch.ones(1, b), ~fold, fold]).double()
+    share = shares(weights.to(v.device), over.count)
+    bare = halves(moments, share[: h + 1 + folds])
+    pull = of.penalty
+    if of.bent:
+        pull = chosen_penalty(
+            moments, right, pull, trained=bare.chosen(slice(h + 1, None)), held=share[-folds:]
+        )
+    half = ridged(bare.chosen(slice(h + 1)), pull)
+    pairs, every = half.chosen(slice(h)), half.chosen(slice(h, None))
+    whole, members = every.mean.chosen(0), int(halved.sum(1).max())
+    found = energies(moments, whole, right, pairs, members)
+    fit = every.parts(right.averaged(every.shares))[2, 0, :, 0]
+    left = v - over.lifted(of.field(fit))
     # A fit bends towards its noise; what it leaves is brought back to the noise's energy.
-    noise = float(v.square().sum(1).mean()) - max(float(found.total[0]), 0.0)
-    size = float(left.square().sum(1).mean())
-    scale = (max(noise, 0.0) / size) ** 0.5 if size > 0 else 0.0
+    noise = v.square().sum(1).mean() - found.total[0].clamp_min(0)
+    size = left.square().sum(1).mean()
     return _Fitted(
-        design=over,
+        design=of,
+        layout=over,
         moments=moments,
-        splits=splits,
         pairs=pairs,
+        every=every,
+        members=members,
         energies=found,
-        influence=influence(moments, right, splits, pairs),
-        residual=scale * left,
+        influence=influence(moments, whole, right, pairs, over.count),
+        residual=(noise.clamp_min(0) / size).sqrt().masked_fill(~(size > 0), 0) * left,
     )
 
 
-def _whole(total: Tensor | None, v: Tensor) -> Tensor:
-    """Squared length of each whole step."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Read:
+    """Numbers of a reading on the host; R, G, U, and what blocks do to them and to the energy."""
+
+    energies: tuple[float, float, float]
+    plain: float
+    controls: tuple[float, ...]
+    planted: float
+    moved: Float64[Tensor, "b 3"]
+    whole: Float64[Tensor, "b"]
+
+
+def _read(
+    fitted: _Fitted, controls: Tensor, planted: Tensor, whole: Tensor, units: Blocks
+) -> _Read:
+    """Everything that is read from the device, at once."""
+    of, moved = fitted.energies, fitted.influence.energies
+    parts = [
+        of.rotation, of.gradient, of.total, of.plain, planted[None], controls,
+        moved.flatten(), _blocked(whole, units),
+    ]  # fmt: skip
+    b, c = len(moved), len(controls)
+    numbers, leak, pulls, blocked = torch.split(torch.cat(parts).cpu(), [5, c, 3 * b, b])
+    R, G, U, plain, share = numbers.tolist()
+    return _Read(
+        energies=(R, G, U),
+        plain=plain,
+        controls=tuple(leak.tolist()),
+        planted=share,
+        moved=pulls.view(b, 3),
+        whole=blocked,
+    )
+
+
+def _whole(total: Tensor | None, v: Tensor) -> tuple[Tensor, float]:
+    """Squared length of each whole step, and its mean."""
     inside = v.square().sum(1)
-    if total is None:
-        whole = inside
-    else:
-        whole = total.detach().to(v)
-        if whole.shape != inside.shape or not bool(whole.isfinite().all()):
-            raise InvalidInputError(
-                f"total_energy must be {len(v)} finite numbers, one per point; found shape "
-                f"{tuple(whole.shape)}. Pass the squared length of each whole step."
-            )
-        if float(whole.mean()) < (1 - 1e-6) * float(inside.mean()):
-            raise InvalidInputError(
-                f"total_energy must hold the energy of the velocities, {float(inside.mean()):.3g} "
-                f"on average; found {float(whole.mean()):.3g}. Pass squared lengths of whole "
-                "steps in the units of the velocities."
-            )
-    if not float(whole.mean()) > 0:
+    whole = inside if total is None else total.detach().to(v)
+    if whole.shape == inside.shape:
+        checks = whole.mean(), inside.mean(), whole.isfinite().all()
+        mean, least, finite = torch.stack([one.to(v) for one in checks]).tolist()
+    if whole.shape != inside.shape or (total is not None and not finite):
+        raise InvalidInputError(
+            f"total_energy must be {len(v)} finite numbers, one per point; found shape "
+            f"{tuple(whole.shape)}. Pass the squared length of each whole step."
+        )
+    if mean < (1 - 1e-6) * least:
+        raise InvalidInputError(
+            f"total_energy must hold the energy of the velocities, {least:.3g} "
+            f"on average; found {mean:.3g}. Pass squared lengths of whole "
+            "steps in the units of the velocities."
+        )
+    if not mean > 0:
         raise InvalidInputError("nothing moves: every velocity is zero. Pass steps that move.")
-    return whole
+    return whole, mean
 
 
 def _blocked(whole: Tensor, units: Blocks) -> Tensor:
@@ -291,28 +349,30 @@ def _blocked(whole: Tensor, units: Blocks) -> Tensor:
     return units.count * sums / len(whole)
 
 
-def _estimates(fitted: _Fitted, whole: Tensor, units: Blocks, level: float) -> dict[str, Estimate]:
-    of, moved = fitted.energies, fitted.influence.energies
-    R, G, U = (
-        (float(x[0]), moved[:, k]) for k, x in enumerate((of.rotation, of.gradient, of.total))
-    )
-    E = float(whole.mean()), _blocked(whole, units)
-    return {
+def _estimates(
+    read: _Read, energy: float, level: float, device: torch.device
+) -> dict[str, Estimate]:
+    R, G, U = zip(read.energies, read.moved.mT, strict=True)
+    E = energy, read.whole
+    made = {
         "normalised": ratio(R, U, level),
         "represented": ratio(U, E, level),
         "rotation": ratio(R, E, level),
         "gradient": ratio(G, E, level),
     }
+    return {
+        name: replace(one, pseudo_values=one.pseudo_values.to(device)) for name, one in made.items()
+    }
 
 
-def _null(fitted: _Fitted, margin: float, signs: Tensor) -> Tensor:
+def _null(fitted: _Fitted, read: _Read, margin: float, signs: Tensor) -> Tensor:
     """R_norm less the margin, where the truth is the margin, for each draw of signs."""
-    of, by = fitted.energies, fitted.influence
-    U, plain = float(of.total[0]), float(of.plain[0])
+    by = fitted.influence
+    (R, _, U), plain = read.energies, read.plain
     if not U > 0:
         return torch.full_like(signs[:, 0], math.nan)
     # What P took up is added to R; it raises chance in the same proportion.
-    raised = float(of.rotation[0]) / plain if plain > 0 else 1.0
+    raised = R / plain if plain > 0 else 1.0
     quadratic = ((signs @ by.noise) * signs).sum(1)
     linear = math.sqrt(margin * U) * (signs @ by.linear)
     measure = margin * U * (signs @ by.measure)
