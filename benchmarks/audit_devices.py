@@ -62,13 +62,18 @@ def main() -> None:
             name: differences(plain.run.read_table(name), found.run.read_table(name))
             for name in sorted(plain.run.tables())
         }
+        verdicts = {
+            device: {v.name: v.outcome for v in run.verdicts} for device, run in runs.items()
+        }
+        seconds = {
+            device: {name: part["seconds"] for name, part in run.stages.items()}
+            for device, run in runs.items()
+        }
     worst = {name: max(columns.values(), default=0.0) for name, columns in tables.items()}
     figures = {
         "machine": described(),
-        "verdicts": {
-            device: {v.name: v.outcome for v in run.verdicts} for device, run in runs.items()
-        },
-        "seconds": {device: run.stages for device, run in runs.items()},
+        "verdicts": verdicts,
+        "seconds": seconds,
         "largest": worst,
         "columns": {
             name: {column: float(f"{gap:.2g}") for column, gap in columns.items() if gap > 1e-6}
@@ -78,7 +83,7 @@ def main() -> None:
     options.out.write_text(json.dumps(figures, indent=1, default=str) + "\n", encoding="utf-8")
     for name, gap in sorted(worst.items(), key=lambda pair: -pair[1]):
         print(f"{name:<20}{gap:10.2g}  {max(tables[name], key=tables[name].get, default='')}")
-    print(figures["verdicts"])
+    print(verdicts)
 
 
 if __name__ == "__main__":

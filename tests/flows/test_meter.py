@@ -316,3 +316,24 @@ def test_a_refusal_reaches_the_caller_through_the_workers(monkeypatch):
     with pytest.raises(InvalidInputError, match=r"logits must be finite; found nan at \(9, 3\)"):
         flows.DepthMeter(12, 1000).start(EVERY, z)
     assert torch.get_num_threads() == 2
+
+
+def test_logits_are_held_as_long_as_nothing_is_written_over_them():
+    """The state before the newest only where the newest was written into the room."""
+    followed, every, rows = flows.DepthMeter(3, 4), slice(None), torch.tensor([2, 0])
+    z = torch.arange(5.0)[:, None, None] + torch.rand(5, 3, 4)
+    assert followed.held(rows) is None
+    followed.record(every, z[0])
+    assert torch.equal(followed.held(rows), z[0][rows])
+    assert followed.held(rows, before=True) is None
+    for state in (1, 2):
+        followed.record(every, followed.room(every).copy_(z[state]))
+        assert torch.equal(followed.held(rows), z[state][rows])
+        assert torch.equal(followed.held(rows, before=True), z[state - 1][rows])
+    followed.record(every, z[3])  # written over the state before
+    assert torch.equal(followed.held(rows), z[3][rows])
+    assert followed.held(rows, before=True) is None
+    followed.recorded()
+    followed.record(every, followed.room(every).copy_(z[4]))  # the first state of other rows
+    assert torch.equal(followed.held(rows), z[4][rows])
+    assert followed.held(rows, before=True) is None

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from flowscope.flows import recording
 from flowscope.flows.drift import Training, drift_sample, perceptron_drift
 from flowscope.flows.recording import Recording
 from flowscope.flows.sampling import smooth_path
@@ -75,3 +76,19 @@ def test_training_learns_the_same_field_with_a_last_batch_of_any_size(device, sp
     y = torch.tensor([[-0.7], [0.1], [0.5]], device=device)
     assert_close(network(0.0, y), -0.8 * y, rtol=0.05, atol=0.03)
     assert min(network.errors) < 2e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recorded_training_is_the_training_on_the_gpu(monkeypatch):
+    """Step by step the same kernels, so that not even the epochs differ."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    paths = torch.randn(300, 3, 8, generator=generator, device="cuda").cumsum(1)
+    times = torch.arange(3.0, device="cuda")
+    sample = drift_sample(paths, times, torch.arange(300, device="cuda") // 5)
+    errors = []
+    for record in (recording._recorded, lambda work, device: None):
+        monkeypatch.setattr(recording, "_recorded", record)
+        drawn = torch.Generator().manual_seed(0)
+        errors.append(perceptron_drift(sample, generator=drawn).errors)
+    assert errors[0] == pytest.approx(errors[1], rel=1e-5)

@@ -143,12 +143,14 @@ def test_what_is_recorded_in_place_is_what_advance_says():
             meter.record(rows, meter.room(rows))
     states_found, steps_found = meter.recorded()
     plain.start(EVERY, z[0])
+    # A GPU compiles one kernel for aligned rows, as the room has, and another for others.
+    close = {"rtol": 1e-5 if COMPILED else 0.0, "atol": 1e-30 if COMPILED else 0.0}
     for layer, after in enumerate(z[1:]):
         state, step = plain.advance(EVERY, after)
         for name, value in vars(state).items():
-            assert torch.equal(vars(states_found)[name][:, layer + 1], value), name
+            assert_close(vars(states_found)[name][:, layer + 1], value, **close)
         for name, value in vars(step).items():
-            assert torch.equal(vars(steps_found)[name][:, layer], value), name
+            assert_close(vars(steps_found)[name][:, layer], value, **close)
 
 
 @pytest.mark.parametrize("vocabulary", [17, 1000, 5003])

@@ -164,3 +164,39 @@ def test_a_probe_that_has_not_begun_says_so():
     with pytest.raises(TapError, match="begin a batch"):
         probe.update(None)
     assert probe.arrays() == {}
+
+
+@torch.no_grad()
+def test_logits_of_some_rows_are_lent_at_the_newest_state_alone():
+    """On a GPU also at the one before; of rows that are not read, never."""
+    model, batch, mask = _batch()
+    mask[1, 7:] = False
+    some = mask.clone()
+    some[:, ::3] = False
+    with Tap(model) as tap:
+        tap.on_block(lambda event: None)
+        model(**batch)
+        readout = positions_readout(tap.anatomy.tail)
+    probe, rows = DepthProbe(readout), Rows.of_mask(np.array([0, 1]), some)
+    assert probe.places_of(rows) is None
+    probe.begin(Rows.of_mask(np.array([0, 1]), mask))
+    places = probe.places_of(rows)
+    assert probe.places_of(Rows.of_mask(np.array([0, 1]), torch.ones_like(mask))) is None
+    assert probe.places_of(Rows.of_mask(np.array([0, 1]), some[:, :5])) is None
+    assert probe.held_logits(0, places) is None
+    lent = []
+
+    def read(event):
+        probe.update(event)
+        state = event.site.index + 1
+        expected = readout(event.hidden_out[some])
+        lent.append((probe.held_logits(state, places) - expected).abs().max())
+        assert probe.held_logits(state + 1, places) is None
+        assert probe.held_logits(state - 2, places) is None
+
+    with Tap(model) as tap:
+        tap.on_block(read)
+        model(**batch)
+    assert max(lent) < 1e-5
+    probe.end()
+    assert probe.held_logits(len(lent), places) is None

@@ -89,3 +89,32 @@ def test_transplants_of_all_prompts_at_once_are_those_of_the_cpu():
         )[0]
     for name, values in found["cpu"].items():
         np.testing.assert_allclose(found["cuda"][name], values, rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("operands", ["exact", "model"])
+@torch.no_grad()
+def test_transplants_take_the_logits_that_the_depth_probe_has_read(operands):
+    model, batch = _on_gpu("llama", torch.bfloat16)
+    mask = torch.ones(models.ROWS, models.LENGTH, dtype=torch.bool)
+    prompts = np.array([5, 2])
+    rows = spaced_rows(prompts, mask, tokens=7)
+    with Tap(model) as tap:
+        tap.on_block(lambda event: None)
+        model(**batch)
+        readout = positions_readout(tap.anatomy.tail, operands)
+    depth, calls = DepthProbe(readout), []
+    counted = lambda *given: (calls.append(None), readout(*given))[1]  # noqa: E731
+    alone, beside = TransplantProbe(readout, seed=3), TransplantProbe(counted, seed=3)
+    depth.begin(Rows.of_mask(prompts, mask))
+    alone.begin(rows)
+    beside.begin(rows, depth)
+    with Tap(model) as tap:
+        for probe in (depth, alone, beside):
+            tap.on_block(probe.update)
+        model(**batch)
+    for probe in (depth, alone, beside):
+        probe.end()
+    # Layer 0 of the first batch: its meter has no second buffer before the first step.
+    assert not calls
+    for name, values in alone.arrays().items():
+        np.testing.assert_allclose(beside.arrays()[name], values, rtol=2e-3, atol=1e-6)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from flowscope.errors import InvalidInputError, MeasureWarning
@@ -89,6 +89,7 @@ class DepthMeter:
         self._held = [_buffer(rows, vocabulary, dtype, torch.device(device))]
         self._side = np.zeros(rows, np.int64)  # which buffer holds the logits of each row
         self._started = np.zeros(rows, np.bool_)
+        self._kept = np.zeros(rows, np.bool_)  # whether the other buffer holds the state before
         self._path: list[list[tuple[int, Reading]]] = []
         self._reached = np.zeros(rows, np.int64)  # states of each row in the path
         self._engine = self._chosen(mode)
@@ -228,6 +229,33 @@ class DepthMeter:
         self._level(here)
         return self._held[1 - int(self._side[begin])][here]
 
+    def held(
+        self, rows: Int64[Tensor, "some"], *, before: bool = False
+    ) -> Float[Tensor, "some V"] | None:
+        """Copy the newest logits of some rows, or those before; None where they are not held.
+
+        Parameters
+        ----------
+        rows : numbers of the rows, on the meter's device.
+        before : the logits of the state before the newest, which are held where the newest were
+            written into :meth:`room`, until they are written there again.
+
+        Examples
+        --------
+        >>> meter, every = DepthMeter(2, 2), slice(None)
+        >>> meter.record(every, torch.zeros(2, 2))
+        >>> meter.record(every, meter.room(every).fill_(1.0))
+        >>> one = torch.tensor([1])
+        >>> meter.held(one), meter.held(one, before=True)
+        (tensor([[1., 1.]]), tensor([[0., 0.]]))
+        """
+        side = int(self._side[0])
+        if not self._started.all() or (self._side != side).any():
+            return None
+        if before and not self._kept.all():
+            return None
+        return self._held[1 - side if before else side].index_select(0, rows)
+
     def _level(self, here: slice) -> None:
         """Have the logits of all these rows in one buffer."""
         side = int(self._side[here.start])
@@ -257,7 +285,7 @@ class DepthMeter:
     def _read(self, here: slice, logits: Tensor, *, first: bool, wait: bool) -> Reading:
         """Read some rows; if their logits are refused, none of them counts as started."""
         self._level(here)
-        self._started[here] = False
+        self._started[here] = self._kept[here] = False
         side = int(self._side[here.start])
         new = self._held[1 - side][here] if len(self._held) > 1 else None
         moved = new is not None and new.data_ptr() == logits.data_ptr()
@@ -277,6 +305,7 @@ class DepthMeter:
         if moved:
             self._side[here] = 1 - side
         self._started[here] = True
+        self._kept[here] = moved and not first
         return found
 
     def _check_started(self, here: slice) -> None:

@@ -74,6 +74,7 @@ class DepthReading(TapProbe):
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
         self._because = ""
+        self._open = False
 
     def open(self, chain: Chain, tail: Tail | Unavailable) -> None:
         """Choose where variation is read: over outcomes, or in the hidden states."""
@@ -93,11 +94,17 @@ class DepthReading(TapProbe):
             else f"the model has no distribution over outcomes: its output is {tail.target}"
         )
 
+    @property
+    def logits(self) -> DepthProbe | None:
+        """The probe that reads logits, while it reads a batch."""
+        return self._depth if self._open and isinstance(self._depth, DepthProbe) else None
+
     def begin(self, batch: InputBatch) -> None:
         """Start a batch; a model that pools the tokens of a text has no output at a token."""
         if self._pooled and batch.named.shape[1] > 1 and isinstance(self._depth, DepthProbe):
             self._depth = HiddenProbe()
             self._because = "the model pools the tokens of a text before its output"
+        self._open = True
         self._depth.begin(Rows.of_mask(batch.prompts, batch.named))
         self._heads.begin(batch.prompts, batch.mask)
         self._curvature.begin(batch.prompts, batch.mask)
@@ -114,6 +121,7 @@ class DepthReading(TapProbe):
 
     def end(self) -> Piece:
         """Return the scalars of the batch, and what is to be known about them."""
+        self._open = False
         arrays: Arrays = {}
         for probe in (self._depth, self._heads, self._curvature):
             probe.end()

@@ -23,6 +23,7 @@ __all__ = [
     "Depth",
     "depth_of",
     "depth_probes",
+    "depth_reading",
     "no_passing_segment",
     "path_probes",
     "paths_of",
@@ -81,7 +82,12 @@ def prompt_counts(bench: AuditBench) -> Counts:
 
 def depth_probes(bench: AuditBench) -> dict[str, TapProbe]:
     """Return what the stage `variation` reads of every prompt."""
-    return {_DEPTH: DepthReading(_sampling(bench, null=True))}
+    return {_DEPTH: depth_reading(bench)}
+
+
+def depth_reading(bench: AuditBench) -> DepthReading:
+    """Return the probe of the stage `variation`, whose logits other probes of the pass may take."""
+    return bench.once("depth reading", lambda: DepthReading(_sampling(bench, null=True)))
 
 
 def _sampling(bench: AuditBench, *, null: bool) -> Sampling:

@@ -76,6 +76,15 @@ class Rows:
             self._places[hidden.device] = self._numbers.to(hidden.device)
         return flat.index_select(0, self._places[hidden.device])
 
+    def places_of(self, others: "Rows") -> Tensor | None:
+        """Numbers, among these rows, of others of the batch; None where one is not here."""
+        if self.chosen.shape != others.chosen.shape:
+            return None
+        mine, wanted = self._numbers, others._numbers
+        found = torch.searchsorted(mine, wanted).clamp_max(max(len(mine) - 1, 0))
+        here = len(mine) > 0 and torch.equal(mine[found], wanted)
+        return found if here else None
+
     @cached_property
     def _numbers(self) -> Tensor:
         return self.chosen.cpu().flatten().nonzero()[:, 0]
@@ -108,12 +117,13 @@ class DepthProbe(Reducer):
         self._chunk = 0
         self._rows: Rows | None = None
         self._meter: DepthMeter | None = None
+        self._state = -1  # the newest that was read in this batch
 
     def begin(self, rows: Rows) -> None:
         """A batch starts; its passes follow."""
         if self._rows is not None:  # the last batch broke off
             self._meter = None
-        self._rows, self._chunk = rows, 0
+        self._rows, self._chunk, self._state = rows, 0, -1
 
     def update(self, event: BlockPass) -> None:
         """One block of the batch; the first one also gives layer 0."""
@@ -125,8 +135,20 @@ class DepthProbe(Reducer):
             self._advance(event.hidden_in)
         self._advance(event.hidden_out)
 
+    def places_of(self, rows: Rows) -> Tensor | None:
+        """Numbers of other rows of the batch for `held_logits`; None where they are not read."""
+        return None if self._rows is None or self._pooled else self._rows.places_of(rows)
+
+    def held_logits(self, state: int, places: Tensor) -> Tensor | None:
+        """Logits of some rows at one of the two newest states of the batch; None at any other."""
+        back = self._state - state
+        if self._rows is None or self._meter is None or back not in (0, 1):
+            return None
+        return self._meter.held(places, before=back == 1)
+
     def _advance(self, hidden: Tensor) -> None:
         assert self._rows is not None
+        self._state += 1
         chosen = hidden.detach() if self._pooled else self._rows.taken(hidden)
         chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
         self._chunk = self._chunk or rows_at_once(self._readout.width, hidden.device)

@@ -15,7 +15,7 @@ from torch import Tensor
 from flowscope.errors import TapError
 from flowscope.flows.lent import LentSteps, joined_steps, lent_steps
 from flowscope.flows.swept import SweptPasses, sweeps_run
-from flowscope.probes.layers.depth import Rows
+from flowscope.probes.layers.depth import DepthProbe, Rows
 from flowscope.probes.layers.readouts import Readout
 from flowscope.probes.reducer import Arrays, Reducer
 from flowscope.simplex import TransplantedSteps, transplanted_steps
@@ -80,10 +80,17 @@ class TransplantProbe(Reducer):
         self._states: list[Tensor] = []
         self._steps: list[_Steps] = []
         self._passes: SweptPasses | None = None
+        self._lender: DepthProbe | None = None
+        self._places: Tensor | None = None
 
-    def begin(self, rows: Rows) -> None:
-        """Start a batch with the tokens of `spaced_rows`; its passes follow."""
+    def begin(self, rows: Rows, lender: DepthProbe | None = None) -> None:
+        """Start a batch with the tokens of `spaced_rows`; its passes follow.
+
+        ``lender`` hears of the same passes before this probe: on a GPU its logits are taken, which
+        are those of these rows too, where it holds them.
+        """
         self._rows, self._states, self._steps = rows, [], []
+        self._lender, self._places = lender, None
         self._groups = [np.flatnonzero(rows.prompt == p) for p in np.unique(rows.prompt)]
         self._order = torch.from_numpy(np.concatenate([*self._groups, np.zeros(0, np.int64)]))
 
@@ -94,8 +101,8 @@ class TransplantProbe(Reducer):
         if not self._groups:
             return
         if event.site.index == 0:
-            self._states = self._read(event.hidden_in)
-        before, after = self._states, self._read(event.hidden_out)
+            self._states = self._read(event.hidden_in, 0)
+        before, after = self._states, self._read(event.hidden_out, event.site.index + 1)
         donors = [self._donors(group, event.site.index) for group in self._groups]
         self._steps.append(self._transplanted(before, after, donors))
         self._states = after
@@ -110,15 +117,31 @@ class TransplantProbe(Reducer):
             arrays["position"] = self._rows.position[order]
             self.take(arrays)
         self._rows, self._states, self._steps = None, [], []
+        self._lender = self._places = None
 
-    def _read(self, hidden: Tensor) -> list[Tensor]:
+    def _read(self, hidden: Tensor, state: int) -> list[Tensor]:
         """Logits of the chosen tokens: prompt by prompt on the CPU, elsewhere at once."""
         assert self._rows is not None
+        if not hidden.is_cpu and (lent := self._lent(hidden.device, state)) is not None:
+            return [lent]
         chosen = self._rows.taken(hidden)
         chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
         if chosen.is_cpu:
             return [self._readout(chosen[group]) for group in self._groups]
         return [self._readout(chosen[self._order.to(chosen.device, non_blocking=True)])]
+
+    def _lent(self, device: torch.device, state: int) -> Tensor | None:
+        """Logits of the chosen tokens that another probe has read already."""
+        if self._lender is None:
+            return None
+        if self._places is None:
+            assert self._rows is not None
+            places = self._lender.places_of(self._rows)
+            if places is None:
+                self._lender = None
+                return None
+            self._places = places[self._order].to(device)
+        return self._lender.held_logits(state, self._places)
 
     def _donors(self, group: NDArray[np.int64], step: int) -> NDArray[np.int64]:
         assert self._rows is not None

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flowscope.instruments.audit.depth_pass import DepthReading
 from flowscope.instruments.audit.locking import tables
-from flowscope.instruments.audit.reading import depth_of, shared_pieces
+from flowscope.instruments.audit.reading import depth_of, depth_reading, shared_pieces
 from flowscope.instruments.audit.subject import AuditBench
 from flowscope.lab.claim import Abstention
 from flowscope.probes import (
@@ -34,7 +35,10 @@ def probes(bench: AuditBench) -> dict[str, TapProbe]:
     tokens, config = bench.config.locking_tokens, bench.config
     if not tokens:
         return {}
-    return {_NAME: TransplantReading(tokens=tokens, seed=config.seed, operands=config.readout)}
+    reading = TransplantReading(
+        tokens=tokens, seed=config.seed, operands=config.readout, beside=depth_reading(bench)
+    )
+    return {_NAME: reading}
 
 
 def measure(bench: AuditBench) -> None:
@@ -67,14 +71,24 @@ class TransplantReading(TapProbe):
         Of the donors.
     operands
         What the output product reads, see `Tail.widened`.
+    beside
+        A probe of the same pass that reads the logits of all tokens before this one does.
     """
 
     hears = ("states",)
     purpose = "depth to audit"
     prefix = f"{_NAME}-"
 
-    def __init__(self, *, tokens: int, seed: int, operands: Operands = "exact") -> None:
+    def __init__(
+        self,
+        *,
+        tokens: int,
+        seed: int,
+        operands: Operands = "exact",
+        beside: DepthReading | None = None,
+    ) -> None:
         self._tokens, self._seed, self._operands = tokens, seed, operands
+        self._beside = beside
         self._probe: TransplantProbe | None = None
         self._because = ""
 
@@ -97,7 +111,8 @@ class TransplantReading(TapProbe):
     def begin(self, batch: InputBatch) -> None:
         """Start a batch."""
         if self._probe is not None:
-            self._probe.begin(spaced_rows(batch.prompts, batch.named, tokens=self._tokens))
+            rows = spaced_rows(batch.prompts, batch.named, tokens=self._tokens)
+            self._probe.begin(rows, None if self._beside is None else self._beside.logits)
 
     def block(self, event: BlockPass) -> None:
         """Read one step of depth."""
