@@ -88,9 +88,8 @@ def clusterings(
     They share their steps: one product serves all of them.
     """
     d = points.shape[1]
-    centres, there = _starts(points, torch.nn.utils.rnn.pad_sequence(
-        [each.to(points.device) for each in chances], batch_first=True, padding_value=-1.0
-    ))  # fmt: skip
+    padded = torch.nn.utils.rnn.pad_sequence(list(chances), batch_first=True, padding_value=-1.0)
+    centres, there = _starts(points, padded.to(points.device))
     extended = torch.cat([points, torch.ones_like(points[:, :1])], 1)
     each = torch.arange(centres.shape[1], device=points.device)
     for _ in range(_ROUNDS):

@@ -35,7 +35,7 @@ class Unridged:
     mean
         Moments of each half.
     stiff
-        Cholesky factor of K.
+        Inverse of the Cholesky factor of K.
     bare
         I ⊗ G − BᵀK⁻¹B.
     """
@@ -47,7 +47,8 @@ class Unridged:
 
     def potential(self, product: Float64[Tensor, "h r c"]) -> Float64[Tensor, "h r c"]:
         """K⁻¹ of products with the gradients."""
-        return _solved(self.stiff, product)
+        found: Tensor = self.stiff.mT @ (self.stiff @ product)
+        return found
 
     def chosen(self, which: slice) -> "Unridged":
         """Some of the halves."""
@@ -61,7 +62,7 @@ class Unridged:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Halves(Unridged):
-    """Factorised equations of several halves: ``schur`` is the Cholesky factor of bare + λD."""
+    """Factorised equations of several halves; ``schur`` is as ``stiff``, of bare + λD."""
 
     schur: Float64[Tensor, "h ds ds"]
 
@@ -72,7 +73,7 @@ class Halves(Unridged):
     def rotation(self, of: Products, slope: Float64[Tensor, "h r c"]) -> Tensor:
         """Coefficients of ŵ = (1 − P)f̂, from products and K⁻¹ of those with the gradients."""
         B = self.mean.coupling
-        f = _solved(self.schur, of.regressors - B.mT @ slope)
+        f = self.schur.mT @ (self.schur @ (of.regressors - B.mT @ slope))
         return torch.cat([-self.potential(B @ f), f], 1)
 
     def parts(self, of: Products) -> Float64[Tensor, "3 h rds c"]:
@@ -91,8 +92,8 @@ def shares(weights: Float64[Tensor, "h b"], count: Float64[Tensor, "b"]) -> Floa
 def halves(of: JointMoments, shares: Float64[Tensor, "h b"]) -> Unridged:
     """Equations of the mean of blocks for each row of shares, factorised, without ridge."""
     mean = of.averaged(shares)
-    stiff = torch.linalg.cholesky(_raised(mean.stiffness, mean.floor))
-    shadow = torch.linalg.solve_triangular(stiff, mean.coupling, upper=False)
+    stiff = _inverse(torch.linalg.cholesky(_raised(mean.stiffness, mean.floor)))
+    shadow = stiff @ mean.coupling
     s = mean.gram.shape[-1]
     bare = shadow.mT @ shadow
     bare.neg_()
@@ -103,7 +104,7 @@ def halves(of: JointMoments, shares: Float64[Tensor, "h b"]) -> Unridged:
 
 def ridged(of: Unridged, pull: Float64[Tensor, "ds"]) -> Halves:
     """The same halves with a penalty λD on the fields."""
-    return _with(of, torch.linalg.cholesky(_raised(of.bare, pull + JITTER)))
+    return _with(of, _inverse(torch.linalg.cholesky(_raised(of.bare, pull + JITTER))))
 
 
 def chosen_penalty(
@@ -135,7 +136,8 @@ def chosen_penalty(
         left = there.regressors[now] - B.mT @ slope
         trials = part.bare[:, None].expand(-1, len(ridges), -1, -1)
         schur = torch.linalg.cholesky(_raised(trials, pulls))
-        f = _solved(schur, left[:, None])[..., 0].mT  # [fold, ds, ridge]
+        half = torch.linalg.solve_triangular(schur, left[:, None], upper=False)
+        f = torch.linalg.solve_triangular(schur.mT, half, upper=True)[..., 0].mT
         u = torch.cat([slope - part.potential(B @ f), f], 1)
         losses += (u * (tested.chosen(now).applied(u) - 2 * here.stacked[now])).sum((0, 1))
     return ridges.take(losses.argmin()) * penalty  # an index would be read from the device
@@ -146,11 +148,10 @@ def split_weights(splits: Bool[Tensor, "S b"]) -> Float64[Tensor, "2S b"]:
     return torch.stack([splits, ~splits], 1).flatten(0, 1).double()
 
 
-def _solved(factor: Tensor, right: Tensor) -> Tensor:
-    """Solutions with the lower Cholesky factors of stacks of matrices."""
-    # Unlike torch.cholesky_solve this does not copy the factors.
-    half = torch.linalg.solve_triangular(factor, right, upper=False)
-    found: Tensor = torch.linalg.solve_triangular(factor.mT, half, upper=True)
+def _inverse(factors: Tensor) -> Tensor:
+    """Inverses of lower Cholesky factors, whose products serve many right-hand sides."""
+    one = torch.eye(factors.shape[-1], dtype=factors.dtype, device=factors.device)
+    found: Tensor = torch.linalg.solve_triangular(factors, one, upper=False)
     return found
 
 

@@ -119,12 +119,15 @@ def layout(units: Blocks) -> Layout:
     at, full = torch.cat(into), torch.cat(held)
     place = torch.empty(len(sorted_points), dtype=torch.int64)
     place[at[full]] = full.nonzero().flatten()  # of the points in the order of their blocks
+    parts = at, (~full).nonzero().flatten(), place, by_size.argsort()
+    moved = torch.cat(parts).to(device)
+    at, blank, place, rows = torch.split(moved, [len(part) for part in parts])
     return Layout(
-        points=sorted_points[at.to(device)],
-        blank=(~full).nonzero().flatten().to(device),
-        place=torch.empty_like(sorted_points).index_copy_(0, sorted_points, place.to(device)),
+        points=sorted_points[at],
+        blank=blank,
+        place=torch.empty_like(sorted_points).index_copy_(0, sorted_points, place),
         shelves=tuple(shelves),
-        row=by_size.argsort().to(device),
+        row=rows,
         count=count.double(),
     )
 

@@ -360,8 +360,10 @@ def _estimates(
         "rotation": ratio(R, E, level),
         "gradient": ratio(G, E, level),
     }
+    moved = torch.stack([one.pseudo_values for one in made.values()]).to(device)
     return {
-        name: replace(one, pseudo_values=one.pseudo_values.to(device)) for name, one in made.items()
+        name: replace(one, pseudo_values=values)
+        for (name, one), values in zip(made.items(), moved, strict=True)
     }
 
 
