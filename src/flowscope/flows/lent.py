@@ -50,21 +50,21 @@ def lent_steps(
 
     Notes
     -----
-    Memory 6nV numbers. Logits refer to the largest of their row, so that what weighs is small and
+    Memory 5nV numbers. Logits refer to the largest of their row, so that what weighs is small and
     keeps its digits when a step is added.
     """
     z, order = ranked(before)
-    moved = after.gather(-1, order)
-    moved -= z[:, :1]
+    steps = after.gather(-1, order)
+    steps -= z
     z -= z[:, :1].clone()
-    step = moved - z
-    state, own = raw_sums(z), raw_sums(z)
+    state = raw_sums(z)
     passes.state(z, state)
-    passes.step(z, moved, state, own)
-    lent = []
-    for chosen in donors.unbind(1):
-        lent.append(raw_sums(z))
-        passes.lent_step(z, step, chosen, state, lent[-1])
+    itself = torch.arange(len(z), device=z.device)
+    moves = []
+    for chosen in (itself, *donors.unbind(1)):
+        moves.append(raw_sums(z))
+        passes.lent_step(z, steps, chosen, state, moves[-1])
+    own, *lent = moves
     return LentSteps(state, own, torch.stack(lent, 1))
 
 

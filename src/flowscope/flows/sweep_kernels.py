@@ -43,6 +43,15 @@ def _jit(function: Any) -> Any:
     return function if triton is None else triton.jit(function)
 
 
+def _jit_once(function: Any) -> Any:
+    """Compile a kernel once for every layout of the sums that it reads and writes."""
+    sums = ["start", "end", "donors"]
+    strides = ["start_stride", "end_stride", "donor_stride"]
+    if triton is None:
+        return function
+    return triton.jit(do_not_specialize=strides, do_not_specialize_on_alignment=sums)(function)
+
+
 @_jit
 def _log1p(mass):
     """log(1 + m) in float64, also of masses that vanish beside one."""
@@ -226,7 +235,7 @@ def _second_sweep(
         tl.store(end + 14 * end_stride, tl.sum(rising, 0))
 
 
-@_jit
+@_jit_once
 def both_sweeps(
     x, y, start, end, donors, V, x_stride, y_stride, start_stride, end_stride, donor_stride,
     BLOCK: tl.constexpr, MOVES: tl.constexpr, LENT: tl.constexpr, FAST: tl.constexpr,

@@ -97,7 +97,6 @@ def _entropy_share(logits: Tensor) -> tuple[Tensor, Tensor]:
     Masks that are large negative numbers instead of −∞ hide a key all the same.
     """
     visible = (logits > torch.finfo(logits.dtype).min / 2).sum(-1)
-    log_p = torch.log_softmax(logits, -1)
-    entropy = -torch.where(log_p > -torch.inf, log_p.exp() * log_p, 0.0).sum(-1)
+    entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
     counted = visible >= 2
     return torch.where(counted, entropy / visible.clamp_min(2).log(), 0.0), counted
