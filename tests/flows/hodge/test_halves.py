@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from flowscope.flows.hodge.clusters import clusterings, clusters, drawn_chances
-from flowscope.flows.hodge.energies import energies, influence
+from flowscope.flows.hodge.energies import energies, fits, influence
 from flowscope.flows.hodge.halves import (
     chosen_penalty,
     halves,
@@ -179,7 +179,8 @@ def test_energies_are_those_of_a_loop_over_halves(sizes):
     b = len(sizes)
     splits, pull = halvings(b, 3), 0.1 * of.penalty
     pairs, whole, members = of.made(splits, pull)
-    found = energies(of.moments, whole, of.right, pairs, members)
+    fitted = fits(of.moments, of.right, pairs)
+    found = energies(fitted, whole, pairs, members)
     M, _ = of.equations(range(b))
     plain, taken = torch.zeros(3, 2).double(), torch.zeros(2).double()
     for first in splits:
@@ -205,30 +206,31 @@ def test_influences_are_those_of_a_loop_over_halves():
     b, n = 7, of.count.sum()
     splits, pull = halvings(b, 3), 0.1 * of.penalty
     pairs, whole, _ = of.made(splits, pull)
-    found = influence(of.moments, whole, of.right, pairs, of.count)
+    fitted = fits(of.moments, of.right, pairs)
+    found = influence(of.moments, whole, of.right, fitted, pairs=pairs, count=of.count)
     M, _ = of.equations(range(b))
     each = [of.equations([k]) for k in range(b)]
     pulls, inside = torch.zeros(b, 3).double(), torch.zeros(b, 3).double()
     noise, linear = torch.zeros(b, b).double(), torch.zeros(b).double()
     for first in splits:
         sides = listed(first), listed(~first)
-        fits = [of.fits(side, pull) for side in sides]
+        plain = [of.fits(side, pull) for side in sides]
         moves = torch.zeros(2, 3, R + D * S, b).double()
         for k, side in enumerate(sides):
             own, share = of.equations(side)[0], of.count / of.count[side].sum()
             for block in side:
                 G, right = each[block]
-                w, g, _ = of.solved(own, share[block] * (right - G @ fits[1 - k][2]), pull)
-                rising = of.solved(own, share[block] * (right - G @ fits[1 - k][1]), pull)[1]
+                w, g, _ = of.solved(own, share[block] * (right - G @ plain[1 - k][2]), pull)
+                rising = of.solved(own, share[block] * (right - G @ plain[1 - k][1]), pull)[1]
                 moves[k, ..., block] = torch.stack([w, rising, w + g])[..., 0]
-        shift = sum(torch.stack([moves[k, p].T @ M @ fits[1 - k][p][:, 0] for p in range(3)], 1)
+        shift = sum(torch.stack([moves[k, p].T @ M @ plain[1 - k][p][:, 0] for p in range(3)], 1)
                     for k in range(2))  # fmt: skip
         pulls += shift - shift.mean(0)
         for p in range(3):
-            x, y = fits[0][p][:, 0], fits[1][p][:, 0]
+            x, y = plain[0][p][:, 0], plain[1][p][:, 0]
             inside[:, p] += torch.stack([c * (x @ G @ y) for c, (G, _) in zip(of.count, each,
                                          strict=True)]) / n  # fmt: skip
-        w = [fit[0][:, 0] for fit in fits]
+        w = [fit[0][:, 0] for fit in plain]
         linear += shift[:, 0] / (0.5 * sum(x @ M @ x for x in w)).sqrt()
         noise += moves[0, 0].T @ M @ moves[1, 0]
     spread = inside - of.count[:, None] / n * inside.sum(0)
@@ -238,6 +240,20 @@ def test_influences_are_those_of_a_loop_over_halves():
     level = inside[:, 0].sum()
     measure = spread[:, 0] / level if level > 0 else 0 * spread[:, 0]
     assert_close(found.measure, measure, rtol=1e-8, atol=1e-10)
+
+
+def test_fits_of_a_sum_are_sums_of_fits():
+    of, scale = Problem(), torch.tensor(0.3).double()
+    pairs, whole, members = of.made(halvings(7, 3), 0.1 * of.penalty)
+    both = fits(of.moments, of.right, pairs)
+    found = both.chosen(slice(1)).plus(both.chosen(slice(1, None)), scale)
+    laid = of.over.laid(of.v[..., :1] + scale * of.v[..., 1:])
+    plain = fits(of.moments, products(of.design, laid, of.over), pairs)
+    assert_close(found.parts, plain.parts)
+    assert_close(
+        energies(found, whole, pairs, members).rotation,
+        energies(plain, whole, pairs, members).rotation,
+    )
 
 
 def plain_clusters(z, chances):

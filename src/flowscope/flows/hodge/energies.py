@@ -22,7 +22,33 @@ from torch import Tensor
 from flowscope.flows.hodge.halves import Halves
 from flowscope.flows.hodge.joint import JointMoments, Products
 
-__all__ = ["Energies", "Influence", "energies", "influence"]
+__all__ = ["Energies", "Fits", "Influence", "energies", "fits", "influence"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fits:
+    """Fits of several fields on each half; they are linear in the fields.
+
+    Attributes
+    ----------
+    parts
+        Coefficients of rotation, gradient and velocity.
+    slopes
+        Products of the rotations with the gradients, summed over each block.
+    """
+
+    parts: Float64[Tensor, "3 h rds c"]
+    slopes: Float64[Tensor, "b r h c"]
+
+    def chosen(self, column: slice) -> "Fits":
+        """Those of some of the fields."""
+        return Fits(parts=self.parts[..., column], slopes=self.slopes[..., column])
+
+    def plus(self, other: "Fits", scale: Float64[Tensor, ""]) -> "Fits":
+        """Those of the fields with another one added to each, times a number."""
+        return Fits(
+            parts=self.parts + scale * other.parts, slopes=self.slopes + scale * other.slopes
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -57,18 +83,24 @@ class Influence:
     measure: Float64[Tensor, "b"]
 
 
-def energies(
-    of: JointMoments, whole: JointMoments, right: Products, pairs: Halves, members: int
-) -> Energies:
+def fits(of: JointMoments, right: Products, pairs: Halves) -> Fits:
+    """Fits of fields on both halves of each split, from their products and the blocks' moments."""
+    parts = pairs.parts(right.averaged(pairs.shares))
+    _, h, _, c = parts.shape
+    # One pass over the blocks for all halves: their matrices are large, and read once.
+    slopes = of.sloped(parts[0].transpose(0, 1).flatten(1))
+    return Fits(parts=parts, slopes=torch.unflatten(slopes, 2, (h, c)))
+
+
+def energies(of: Fits, whole: JointMoments, pairs: Halves, members: int) -> Energies:
     r"""Energies by the product of two halves, mean over several halvings.
 
     .. math:: \frac1S\sum_s \langle\hat w_{1s}, \hat w_{2s}\rangle
 
     Parameters
     ----------
-    of : moments of the blocks.
-    whole : their mean over all points.
-    right : products of each field with gradients and regressors.
+    of : fits of each field.
+    whole : moments of all points, a mean over them.
     pairs : equations of both halves of each of S splits; they serve every field.
     members : most blocks that a half has.
 
@@ -77,24 +109,25 @@ def energies(
     O(S·b·c·(r + ds)²). A potential fitted to finitely many points takes up a little of a true
     rotation; its expectation is added to R, as in :mod:`flowscope.flows.hodge.influence`.
     """
-    parts = pairs.parts(right.averaged(pairs.shares))
-    one, two = _sides(parts, 1).unbind(2)
+    one, two = _sides(of.parts, 1).unbind(2)
     plain = (one * whole.applied(two)).sum(2).mean(1)
-    taken = _taken(of, pairs, parts[0], members).mean(0)
+    taken = _taken(of.slopes, pairs, members).mean(0)
     return Energies(rotation=plain[0] + taken, gradient=plain[1], total=plain[2], plain=plain[0])
 
 
 def influence(
-    of: JointMoments, whole: JointMoments, right: Products, pairs: Halves, count: Tensor
-) -> Influence:
+    of: JointMoments, whole: JointMoments, right: Products, fitted: Fits,
+    *, pairs: Halves, count: Float64[Tensor, "b"],
+) -> Influence:  # fmt: skip
     r"""Influence of each block on the energies of one field.
 
     .. math:: b\,\psi_b, \qquad \langle\hat w(\eta_b), \hat w(\eta_c)\rangle
 
     Parameters
     ----------
-    of, whole, pairs : as for :func:`energies`.
+    of : moments of the blocks.
     right : products of the field with gradients and regressors.
+    fitted, whole, pairs : as for :func:`energies`.
     count : points of each block.
 
     Notes
@@ -102,7 +135,7 @@ def influence(
     O(S·b·(r + ds)²).
     """
     b, n = len(count), count.sum()
-    parts = pairs.parts(right.averaged(pairs.shares))[..., 0]  # [part, half, rds]
+    parts = fitted.parts[..., 0]  # [part, half, rds]
     local = _local(of, parts)
     moves = _moves(right, pairs, _others(local, 1))
     ahead = whole.applied(parts.mT).mT
@@ -132,13 +165,11 @@ def _others(x: Tensor, halves: int) -> Tensor:
     return _sides(x, halves).flip(halves + 1).flatten(halves, halves + 1)
 
 
-def _taken(of: JointMoments, pairs: Halves, turned: Tensor, members: int) -> Tensor:
+def _taken(slopes: Tensor, pairs: Halves, members: int) -> Tensor:
     """Energy of a true rotation that the potential of each half takes up by chance."""
-    h, _, c = turned.shape
-    slopes = torch.unflatten(of.sloped(turned.transpose(0, 1).flatten(1)), 2, (h, c))
     share, block = pairs.shares.sort(dim=1, descending=True, stable=True)
     share, block = share[:, :members], block[:, :members]  # zero where a half has fewer
-    half = torch.arange(h, device=block.device)[:, None]
+    half = torch.arange(len(block), device=block.device)[:, None]
     ahead, behind = (
         slopes[block, :, k] * share[..., None, None]  # [half, block, r, field]
         for k in (half, half + 1 - 2 * (half % 2))

@@ -69,12 +69,6 @@ class Products:
         """Products with the gradients, then with the fields."""
         return torch.cat([self.gradients, self.regressors], -2)
 
-    def chosen(self, column: slice) -> "Products":
-        """The same for some of the fields."""
-        return Products(
-            gradients=self.gradients[..., column], regressors=self.regressors[..., column]
-        )
-
     def averaged(self, shares: Float64[Tensor, "h b"]) -> "Products":
         """Sums over blocks for each row of shares."""
         return Products(

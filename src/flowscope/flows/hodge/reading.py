@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flowscope.errors import InvalidInputError
 from flowscope.flows.hodge.controls import gaussian_rotation
-from flowscope.flows.hodge.energies import Energies, Influence, energies, influence
+from flowscope.flows.hodge.energies import Energies, Fits, Influence, energies, fits, influence
 from flowscope.flows.hodge.estimates import Estimate, ratio
 from flowscope.flows.hodge.halves import (
     Halves,
@@ -198,20 +198,16 @@ def _controls(
     The latter is what the reading would have seen.
     """
     if x.shape[1] < 2:
-        return fitted.share(fitted.products(made)), torch.full_like(x[0, 0], math.nan)
+        return fitted.share(fitted.fits(made)), torch.full_like(x[0, 0], math.nan)
     turning = gaussian_rotation(x, generator)
     turning = turning - fitted.gradient_of(turning)
     size = turning.square().sum(1).mean()
     energy = fitted.energies.total[0].clamp_min(0)
     scale = (PLANTED / (1 - PLANTED) * energy / size).sqrt()
     scale = scale.masked_fill(~(size > 0), math.nan)
-    both = fitted.products(torch.cat([made, turning[..., None]], 2))
+    both = fitted.fits(torch.cat([made, turning[..., None]], 2))
     still, added = both.chosen(slice(-1)), both.chosen(slice(-1, None))
-    planted = Products(
-        gradients=still.gradients + scale * added.gradients,
-        regressors=still.regressors + scale * added.regressors,
-    )
-    return fitted.share(still), fitted.share(planted).mean()
+    return fitted.share(still), fitted.share(still.plus(added, scale)).mean()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -235,10 +231,13 @@ class _Fitted:
         """Products of other fields on the same points."""
         return products(self.design, self.layout.laid(fields), self.layout)
 
-    def share(self, right: Products) -> Float64[Tensor, "c"]:
-        """R_norm of other fields, from their products."""
-        whole = self.every.mean.chosen(0)
-        found = energies(self.moments, whole, right, self.pairs, self.members)
+    def fits(self, fields: Float64[Tensor, "N d c"]) -> Fits:
+        """Fits of other fields on the same halves."""
+        return fits(self.moments, self.products(fields), self.pairs)
+
+    def share(self, of: Fits) -> Float64[Tensor, "c"]:
+        """R_norm of other fields, from their fits."""
+        found = energies(of, self.every.mean.chosen(0), self.pairs, self.members)
         return found.rotation / found.total
 
     def gradient_of(self, field: Float64[Tensor, "N d"]) -> Float64[Tensor, "N d"]:
@@ -266,7 +265,8 @@ def _fitted(of: Design, v: Tensor, over: Layout, splits: Tensor, folds: int) -> 
     half = ridged(bare.chosen(slice(h + 1)), pull)
     pairs, every = half.chosen(slice(h)), half.chosen(slice(h, None))
     whole, members = every.mean.chosen(0), int(halved.sum(1).max())
-    found = energies(moments, whole, right, pairs, members)
+    fitted = fits(moments, right, pairs)
+    found = energies(fitted, whole, pairs, members)
     fit = every.parts(right.averaged(every.shares))[2, 0, :, 0]
     left = v - over.lifted(of.field(fit))
     # A fit bends towards its noise; what it leaves is brought back to the noise's energy.
@@ -280,7 +280,7 @@ def _fitted(of: Design, v: Tensor, over: Layout, splits: Tensor, folds: int) -> 
         every=every,
         members=members,
         energies=found,
-        influence=influence(moments, whole, right, pairs, over.count),
+        influence=influence(moments, whole, right, fitted, pairs=pairs, count=over.count),
         residual=(noise.clamp_min(0) / size).sqrt().masked_fill(~(size > 0), 0) * left,
     )
 
