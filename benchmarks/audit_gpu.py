@@ -8,7 +8,7 @@ tree is named with ``--before`` and which runs in a process of its own, with a l
 Run by hand where there is a GPU; every row is written as soon as it is there:
 
     git archive d097631 src | tar x -C before
-    python -m benchmarks.audit_gpu --out audit_gpu.json --before before --seconds 190
+    python -m benchmarks.audit_gpu --out audit_gpu.json --before before --seconds 290
     python -m benchmarks.audit_gpu --device cpu --shapes tiny --out try.json
 """
 
