@@ -9,6 +9,7 @@ from benchmarks.attack.numbers import Draw
 from benchmarks.attack.subject import Arguments, Seeded, Subject
 from benchmarks.attack.subjects.flows.shared import DRAWS, largest
 from flowscope import flows
+from flowscope.errors import InvalidInputError
 from flowscope.flows import sampling
 
 __all__ = ["EXCEPTIONS", "SUBJECTS"]
@@ -43,8 +44,24 @@ def _ode(x0: Any) -> Any:
     return flows.ode_path(lambda t, x: -x, x0, torch.tensor([0.0, 0.5, 1.0]), method="heun").states
 
 
-def _smooth(x0: Any) -> Any:
-    return flows.sampling.smooth_path(lambda t, x: -x, x0, torch.tensor([0.0, 0.5, 1.0])).states
+def _smooth(x0: Any, *, recorded: bool = False) -> Any:
+    times = torch.tensor([0.0, 0.5, 1.0])
+    return _whole(flows.sampling.smooth_path(lambda t, x: -x, x0, times, recorded=recorded))
+
+
+def _whole(path: Any) -> Any:
+    """States of a path; one that stopped has NaN behind the stop, and says why."""
+    if path.status != "ok":
+        raise InvalidInputError(path.because)
+    return path.states
+
+
+def _recorded(x0: Any) -> Any:
+    return _smooth(x0, recorded=True)
+
+
+def _heun(x0: Any) -> Any:
+    return _whole(flows.sampling.heun_path(lambda t, x: -x, x0, torch.tensor([0.0, 0.5, 1.0])))
 
 
 def _sde(x0: Any, generator: Any) -> Any:
@@ -65,6 +82,12 @@ SUBJECTS = {
     "ode_path": Subject(function=_ode, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3),
     "smooth_path": Subject(
         function=_smooth, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3
+    ),
+    "smooth_path, recorded": Subject(
+        function=_recorded, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3
+    ),
+    "heun_path": Subject(
+        function=_heun, arguments=lambda draw: {"x0": draw.array(2, 2)}, share=0.3
     ),
     "sde_path": Subject(
         function=_sde,
