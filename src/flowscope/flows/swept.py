@@ -51,8 +51,7 @@ class SweptPasses:
 
     Notes
     -----
-    Whatever Triton raises is raised. 36 bytes per logit and step are not read twice: each sweep
-    reads both states once.
+    Whatever Triton raises is raised. 16 bytes per logit and step are read: two states, twice.
     """
 
     def __init__(self, vocabulary: int, dtype: torch.dtype, device: torch.device):
