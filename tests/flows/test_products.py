@@ -63,6 +63,15 @@ def test_one_product_with_a_weight_laid_out_twice_keeps_the_bits_too(device, mon
     assert relative_error(z, x, weight) < 2.0**-16
 
 
+def test_a_device_without_room_for_a_copy_multiplies_twice(monkeypatch):
+    def full(tensors, dim):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(products, "has_wide_result", lambda weight: True)
+    monkeypatch.setattr(torch, "cat", full)
+    assert exact_product(torch.zeros(3, 2, dtype=torch.bfloat16)) is split_product
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_large_weights_and_other_dtypes_are_not_copied(device, dtype, monkeypatch):

@@ -164,7 +164,12 @@ def exact_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
     True
     """
     small = weight.nbytes <= _TWICE and weight.dtype == torch.bfloat16
-    return _joined_product(weight) if small and has_wide_result(weight) else split_product
+    if not (small and has_wide_result(weight)):
+        return split_product
+    try:
+        return _joined_product(weight)
+    except torch.OutOfMemoryError:  # the model leaves no room for a copy of its head
+        return split_product
 
 
 def _joined_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
