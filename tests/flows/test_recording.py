@@ -40,6 +40,56 @@ def test_work_that_waits_for_the_device_runs_as_it_is_written(device):
     assert (x == 16).all()
 
 
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: float(x.sum()),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.nonzero(),
+        lambda x: x[x > 0],
+        lambda x: torch.equal(x, x),
+        lambda x: x.to("meta"),
+        lambda x: torch.unique(x),
+    ],
+)
+def test_waits_are_seen_before_anything_is_recorded(monkeypatch, wait):
+    """Without a GPU: a device that says it is one, and a recording that must not be tried."""
+    tried = []
+    monkeypatch.setattr(recording, "_recorded", lambda work, device: tried.append(None))
+    x = torch.ones(3)
+    work = Recording(lambda: (wait(x), x.mul_(2)), torch.device("cuda"))
+    for _ in range(3):
+        work()
+    assert (x == 8).all()
+    assert not tried
+
+
+def test_work_that_does_not_wait_is_recorded_at_the_second_call(monkeypatch):
+    """Training and a solver's trial step among it: they are looked at and change nothing."""
+    tried = []
+    monkeypatch.setattr(recording, "_recorded", lambda work, device: tried.append(None))
+    x = torch.ones(3, requires_grad=True)
+    optimiser = torch.optim.SGD([x], lr=0.1, momentum=0.9)
+
+    def step():
+        (slope,) = torch.autograd.grad((x[torch.tensor([0, 2])] @ x[:2]).square().mean(), [x])
+        x.grad = slope
+        optimiser.step()
+        torch.stack([slope.amax(), slope.amin()], out=numbers)
+
+    numbers = torch.zeros(2)
+    work = Recording(step, torch.device("cuda"))
+    for _ in range(3):
+        work()
+    assert len(tried) == 1
+    y = torch.ones(3, requires_grad=True)
+    plain = torch.optim.SGD([y], lr=0.1, momentum=0.9)
+    for _ in range(3):
+        (y.grad,) = torch.autograd.grad((y[torch.tensor([0, 2])] @ y[:2]).square().mean(), [y])
+        plain.step()
+    assert torch.equal(x, y)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

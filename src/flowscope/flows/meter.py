@@ -41,7 +41,7 @@ class DepthMeter:
     device : where the logits are.
     mode : "auto" takes "triton" on a CUDA device and "eager" elsewhere. "eager" runs plain tensor
         operations. "compiled" fuses them, which takes a C++ (on CPU) or Triton (on GPU) tool chain
-        and some ten seconds once per process and vocabulary. "triton" runs two kernels of our own,
+        and some ten seconds once per process and vocabulary. "triton" runs a kernel of our own,
         for logits up to float32. Where a tool chain fails the meter is eager and says so.
 
     Attributes

@@ -5,18 +5,32 @@ launch than the device to run, so that the device waits. A CUDA graph launches a
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = ["Recording"]
+
+_aten = torch.ops.aten
+# Operations that wait for the device; a graph cannot hold them.
+_WAITING = {
+    _aten._local_scalar_dense.default,
+    _aten.nonzero.default,
+    _aten.equal.default,
+    _aten._unique2.default,
+    _aten.masked_select.default,
+}
+# These wait where a mask says which entries are meant.
+_INDEXING = {_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.default}
 
 
 class Recording:
     """A function without arguments that reads and writes the same tensors at every call.
 
     On a CUDA device the first call runs as it is written, the second is recorded as a CUDA graph,
-    and from then on the graph is replayed. Elsewhere, and where the function cannot be recorded
-    because it waits for the device, every call runs as it is written.
+    and from then on the graph is replayed. Elsewhere, and where the first call was seen to wait for
+    the device or the second cannot be recorded, every call runs as it is written.
 
     Parameters
     ----------
@@ -60,8 +74,41 @@ class Recording:
         if self._graph is not None:
             self._graph.replay()
             return
+        if self._tries and not self._called:
+            # A recording that fails half-way leaves torch's allocator in doubt: look beforehand.
+            with _Waits() as waits:
+                self._work()
+            self._tries = not waits.seen
+        else:
+            self._work()
         self._called = True
-        self._work()
+
+
+class _Waits(TorchDispatchMode):
+    """Notices operations of this thread that wait for a device."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        leaves = func is _aten._to_copy.default and _other_device(args[0], kwargs.get("device"))
+        chosen = func in _INDEXING and any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
+        self.seen = self.seen or leaves or chosen or func in _WAITING
+        return func(*args, **kwargs)
+
+
+def _other_device(x: torch.Tensor, wanted: Any) -> bool:
+    """Whether a copy to a device, or to none in particular, leaves that of x."""
+    if wanted is None:
+        return False
+    device = torch.device(wanted)
+    return device.type != x.device.type or device.index not in (None, x.device.index)
 
 
 def _recorded(work: Callable[[], object], device: torch.device) -> torch.cuda.CUDAGraph | None:

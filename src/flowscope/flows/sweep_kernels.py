@@ -79,7 +79,7 @@ def _exp(x, FAST: tl.constexpr):
 
 @_jit
 def _states(x, y, j, V, REST: tl.constexpr, MOVES: tl.constexpr, LENT: tl.constexpr):
-    """A block of the state after and of the state before; −∞ and 0 beyond the end of the row."""
+    """A block of the state after, before, and of the step; −∞, 0 and −∞ beyond the end of a row."""
     if REST:
         z = tl.load(y + j, mask=j < V, other=float("-inf")).to(tl.float32)
     else:
@@ -90,9 +90,12 @@ def _states(x, y, j, V, REST: tl.constexpr, MOVES: tl.constexpr, LENT: tl.conste
             before = tl.load(x + j, mask=j < V, other=0.0).to(tl.float32)
         else:
             before = tl.load(x + j).to(tl.float32)
+    step = z
     if LENT:
         z += before
-    return z, before
+    else:
+        step = z - before
+    return z, before, step
 
 
 @_jit
@@ -118,7 +121,7 @@ def _tail(x, y, V, reference, place, BLOCK: tl.constexpr, LENT: tl.constexpr):
     tail = tl.zeros([BLOCK], tl.float32)
     for begin in range(0, V, BLOCK):
         j = begin + lane
-        z, _ = _states(x, y, j, V, True, LENT, LENT)
+        z, _, _ = _states(x, y, j, V, True, LENT, LENT)
         tail += tl.where(j == place, 0.0, tl.exp(z - reference))
     return tl.sum(tail, 0)
 
@@ -131,10 +134,10 @@ def _first_sweep(
     """Sweep A of one row; ``x`` is read where the row moves only."""
     lane = tl.arange(0, BLOCK)
     inside = tl.minimum(V, BLOCK).to(tl.float32)
-    z, before = _states(x, y, lane, V, True, MOVES, LENT)
+    z, before, step = _states(x, y, lane, V, True, MOVES, LENT)
     reference = tl.max(z, 0)
-    z = tl.where(lane < V, z, 0.0)
-    centre, drift = tl.sum(z, 0) / inside, tl.sum(z - before, 0) / inside
+    z, step = tl.where(lane < V, z, 0.0), tl.where(lane < V, step, 0.0)
+    centre, drift = tl.sum(z, 0) / inside, tl.sum(step, 0) / inside
 
     zero = tl.zeros([BLOCK], tl.float32)
     below = tl.full([BLOCK], float("-inf"), tl.float32)
@@ -145,7 +148,7 @@ def _first_sweep(
     for rest in tl.static_range(2):  # whole blocks, which need no mask, and what is left
         for begin in range(whole if rest else 0, V if rest else whole, BLOCK):
             j = begin + lane
-            z, before = _states(x, y, j, V, rest == 1, MOVES, LENT)
+            z, before, step = _states(x, y, j, V, rest == 1, MOVES, LENT)
             lesser = tl.minimum(first, z)  # each lane holds its largest back from its sum
             tail += _exp(lesser - reference, FAST)
             second = tl.maximum(second, lesser)
@@ -157,7 +160,6 @@ def _first_sweep(
             z_sum += away
             z_square += away * away
             if MOVES:
-                step = z - before
                 low, off = step, step - drift
                 along = _exp(before - x_top, FAST) * (step - risen)
                 if rest:
@@ -199,7 +201,7 @@ def _second_sweep(
     for back in tl.static_range(2):  # what is left beside whole blocks, and these
         for begin in range(0, whole if back else V - whole, BLOCK):
             j = (whole - BLOCK - begin if back else whole) + lane
-            z, before = _states(x, y, j, V, back == 0, MOVES, LENT)
+            z, before, step = _states(x, y, j, V, back == 0, MOVES, LENT)
             w = z - top
             e = _exp(w, FAST)
             in_tail = tl.where(j == place, 0.0, e)
@@ -212,7 +214,7 @@ def _second_sweep(
             square += squared
             cube += squared * in_tail
             if MOVES:
-                u = (z - before) - risen
+                u = step - risen
                 p = _exp(before - x_top, FAST) * p_peak
                 if not back:
                     u, p = tl.where(j < V, u, 0.0), tl.where(j < V, p, 0.0)
@@ -254,9 +256,10 @@ def both_sweeps(
     if MOVES:
         x_top, x_mass = tl.load(start), tl.load(start + 3 * start_stride)
         landed = tl.load(y + tl.load(start + start_stride).to(tl.int64)).to(tl.float32)
-        if LENT:
-            landed += x_top
         risen = landed - x_top
+        if LENT:
+            risen = landed
+            landed = x_top + risen
     top, place, runner_up, mass, mean, state_sq, oscillation, step_sq, along = _first_sweep(
         x, y, x_top, risen, V, BLOCK, MOVES, LENT, FAST
     )

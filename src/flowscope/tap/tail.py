@@ -21,6 +21,7 @@ from flowscope.flows.products import (
     exact_product,
     has_wide_result,
     own_product,
+    split_product,
 )
 from flowscope.records import Unavailable
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, mapped, tensors_in
@@ -93,7 +94,7 @@ class Tail:
 
         Statistics of logits should not carry the rounding of a half-precision output product.
         Half-precision weights of products are read as they are on a CUDA device
-        (`flowscope.flows.products`) and copied, as they are now, elsewhere.
+        (`flowscope.flows.products`); small ones and those elsewhere are copied, as they are now.
 
         Parameters
         ----------
@@ -185,7 +186,9 @@ class _Program:
                 rounded = partial(own_product, dtype=weights[products[i]].dtype)
                 op = replace(op, func=LinearProduct(rounded))
             elif wide and i > last:
-                op = replace(op, func=LinearProduct(exact_product(weights[products[i]])))
+                given = products[i]
+                product = split_product if given in self.loans else exact_product(weights[given])
+                op = replace(op, func=LinearProduct(product))
             elif i > last:
                 args, kwargs = mapped((op.args, op.kwargs), torch.dtype, _lifted)
                 op = replace(op, args=args, kwargs=kwargs)

@@ -177,7 +177,10 @@ class _Walk:
 
     def _at(self, t: float, x: Tensor) -> Tensor:
         self._evaluations += 1
-        return field_at(self._velocity, torch.tensor(t, dtype=x.dtype), x, "velocity")
+        when = torch.tensor(t, dtype=x.dtype)
+        if self._recorded is not None:
+            when = when.to(x.device)
+        return field_at(self._velocity, when, x, "velocity")
 
     def _combined(self, number: int, x: Tensor | None, step: float) -> Tensor:
         """Add a weighted sum of the slopes, times the step, to x."""

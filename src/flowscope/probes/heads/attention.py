@@ -55,6 +55,8 @@ class AttentionEntropyProbe(Reducer):
             kept = counted & self._masked(counted.device)[:, None, rows]
             sums.append((share * kept).sum(-1, dtype=torch.float64))
             sizes.append(kept.sum(-1, dtype=torch.float64))
+        if not sums:  # no query at all
+            sums, sizes = ([call.q.new_zeros(call.q.shape[:2], dtype=torch.float64)] for _ in "ab")
         self._sums[call.site.index] = torch.stack(sums).sum(0)
         self._sizes[call.site.index] = torch.stack(sizes).sum(0)
 

@@ -144,7 +144,8 @@ class DepthProbe(Reducer):
         back = self._state - state
         if self._rows is None or self._meter is None or back not in (0, 1):
             return None
-        return self._meter.held(places, before=back == 1)
+        # A model may be split over devices: its logits are where its head is.
+        return self._meter.held(places.to(self._meter.device), before=back == 1)
 
     def _advance(self, hidden: Tensor) -> None:
         assert self._rows is not None

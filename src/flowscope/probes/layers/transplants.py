@@ -122,7 +122,7 @@ class TransplantProbe(Reducer):
     def _read(self, hidden: Tensor, state: int) -> list[Tensor]:
         """Logits of the chosen tokens: prompt by prompt on the CPU, elsewhere at once."""
         assert self._rows is not None
-        if not hidden.is_cpu and (lent := self._lent(hidden.device, state)) is not None:
+        if not hidden.is_cpu and (lent := self._lent(state)) is not None:
             return [lent]
         chosen = self._rows.taken(hidden)
         chosen = chosen.to(torch.promote_types(hidden.dtype, torch.float32))
@@ -130,7 +130,7 @@ class TransplantProbe(Reducer):
             return [self._readout(chosen[group]) for group in self._groups]
         return [self._readout(chosen[self._order.to(chosen.device, non_blocking=True)])]
 
-    def _lent(self, device: torch.device, state: int) -> Tensor | None:
+    def _lent(self, state: int) -> Tensor | None:
         """Logits of the chosen tokens that another probe has read already."""
         if self._lender is None:
             return None
@@ -140,8 +140,11 @@ class TransplantProbe(Reducer):
             if places is None:
                 self._lender = None
                 return None
-            self._places = places[self._order].to(device)
-        return self._lender.held_logits(state, self._places)
+            self._places = places[self._order]
+        found = self._lender.held_logits(state, self._places)
+        if found is not None:
+            self._places = self._places.to(found.device)  # once
+        return found
 
     def _donors(self, group: NDArray[np.int64], step: int) -> NDArray[np.int64]:
         assert self._rows is not None
