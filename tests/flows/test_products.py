@@ -56,6 +56,7 @@ def test_one_product_with_a_weight_laid_out_twice_keeps_the_bits_too(device, mon
     x, weight = operands(device, torch.bfloat16)
     monkeypatch.setattr(products, "has_wide_result", lambda weight: True)
     joined = exact_product(weight)
+    assert exact_product(weight, stays=False) is split_product
     monkeypatch.undo()
     assert joined is not split_product
     z = torch.empty(len(x), len(weight), device=device)

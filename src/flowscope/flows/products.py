@@ -143,7 +143,7 @@ def own_product(
     return torch.mm(rounded.float(), weight.float().mT, out=out)
 
 
-def exact_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
+def exact_product(weight: Float[Tensor, "V d"], *, stays: bool = True) -> Callable[..., Tensor]:
     r"""The product that says what a float32 product with this weight says.
 
     .. math:: z = [x_1, x_2]\,[U, U]^\top
@@ -151,6 +151,7 @@ def exact_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
     Parameters
     ----------
     weight : U, in bfloat16 or float16.
+    stays : whether U stays on its device; one that is off-loaded is never copied.
 
     Returns
     -------
@@ -164,7 +165,7 @@ def exact_product(weight: Float[Tensor, "V d"]) -> Callable[..., Tensor]:
     True
     """
     small = weight.nbytes <= _TWICE and weight.dtype == torch.bfloat16
-    if not (small and has_wide_result(weight)):
+    if not (small and stays and has_wide_result(weight)):
         return split_product
     try:
         return _joined_product(weight)

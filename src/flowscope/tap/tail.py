@@ -21,7 +21,6 @@ from flowscope.flows.products import (
     exact_product,
     has_wide_result,
     own_product,
-    split_product,
 )
 from flowscope.records import Unavailable
 from flowscope.tap.trace import ModuleCall, Op, Ref, Trace, mapped, tensors_in
@@ -35,9 +34,7 @@ Operands: TypeAlias = Literal["exact", "model"]
 _TOLERANCE = 32.0
 # What may follow an output product without changing what it says.
 _CASTS = {"to", "float", "contiguous"}
-_OFF_LOADED = Unavailable(
-    "weights of the tail are off-loaded: they are there only while the model runs"
-)
+_OFF_LOADED = Unavailable("weights of the tail are off-loaded: present only while the model runs")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -186,8 +183,7 @@ class _Program:
                 rounded = partial(own_product, dtype=weights[products[i]].dtype)
                 op = replace(op, func=LinearProduct(rounded))
             elif wide and i > last:
-                given = products[i]
-                product = split_product if given in self.loans else exact_product(weights[given])
+                product = exact_product(weights[products[i]], stays=products[i] not in self.loans)
                 op = replace(op, func=LinearProduct(product))
             elif i > last:
                 args, kwargs = mapped((op.args, op.kwargs), torch.dtype, _lifted)
