@@ -93,12 +93,14 @@ def test_statistics_are_those_of_the_reference(vocabulary, size, dtype):
 
 @pytest.mark.parametrize("jump", [200.0, -200.0])
 def test_a_jump_that_leaves_the_range_of_float32(jump):
-    """All logits jump, or one outcome alone, or the largest logit comes in the last block."""
-    z = [(3 * noise(5, 4, 5003)).float()]
-    after = z[0] + 0.1 * noise(6, 4, 5003).float()
+    """All logits jump, or one outcome, or the largest come in the last block: one, or several."""
+    z = [(3 * noise(5, 5, 5003)).float()]
+    after = z[0] + 0.1 * noise(6, 5, 5003).float()
     after[0] += jump
     after[1, 4] += jump
     after[2, 5002] += abs(jump)
+    after[3, 4100:4110] += abs(jump)  # their sum leaves the range, not the largest alone
+    after[4, 4100:] += abs(jump)
     check([*z, after, z[0]])
 
 

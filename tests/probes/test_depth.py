@@ -7,7 +7,7 @@ from tests import networks as models
 
 from flowscope import Tap
 from flowscope.errors import TapError
-from flowscope.flows import state_statistics, step_statistics
+from flowscope.flows import DepthMeter, state_statistics, step_statistics
 from flowscope.probes import (
     AttentionEntropyProbe,
     DepthProbe,
@@ -16,6 +16,7 @@ from flowscope.probes import (
     pooled_readout,
     positions_readout,
 )
+from flowscope.probes.heads import attention
 
 
 class Given:
@@ -200,3 +201,24 @@ def test_logits_of_some_rows_are_lent_at_the_newest_state_alone():
     assert max(lent) < 1e-5
     probe.end()
     assert probe.held_logits(len(lent), places) is None
+
+
+def test_lent_states_are_counted_back_from_the_newest(monkeypatch):
+    probe, asked = DepthProbe(Given(4)), []
+    probe.begin(Rows.of_mask(np.array([0]), torch.ones(1, 3, dtype=torch.bool)))
+    for _ in range(3):
+        probe._advance(torch.randn(1, 3, 4))
+    monkeypatch.setattr(DepthMeter, "held", lambda self, rows, before: asked.append(before))
+    for state in range(5):
+        probe.held_logits(state, torch.tensor([1]))
+    assert asked == [True, False]  # states 1 and 2; 0 is gone, 3 and 4 are to come
+
+
+@pytest.mark.parametrize("hidden", [-torch.inf, torch.finfo(torch.float32).min])
+def test_a_query_that_sees_nothing_has_no_entropy_and_spoils_no_sum(hidden):
+    logits = torch.zeros(1, 1, 3, 4)
+    logits[..., 0, :] = hidden
+    logits[..., 1, 1:] = hidden
+    share, counted = attention._entropy_share(logits)
+    assert counted.flatten().tolist() == [False, False, True]
+    np.testing.assert_allclose(share.flatten(), [0.0, 0.0, 1.0], rtol=1e-6)

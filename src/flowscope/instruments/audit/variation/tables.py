@@ -173,8 +173,8 @@ def prompt_medians(depth: Arrays) -> dict[str, NDArray[np.generic]]:
 def _medians(values: NDArray[np.floating]) -> NDArray[np.floating]:
     """Median along the last axis, to the last bit that of NumPy."""
     ordered, size = np.sort(values, axis=-1), values.shape[-1]
-    found = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
-    # The sign of a 0 among 0 and −0 is that of NumPy's own order, and so is which NaN is told.
-    special = (found == 0) | np.isnan(ordered[..., -1:]).any(-1)
-    found[special] = np.median(values[special], axis=-1)
-    return np.asarray(found)
+    medians = ordered[..., (size - 1) // 2 : size // 2 + 1].mean(-1)
+    # NumPy decides the sign of a median of 0 and −0, and which NaN it returns.
+    special = (medians == 0) | np.isnan(ordered[..., -1:]).any(-1)
+    medians[special] = np.median(values[special], axis=-1)
+    return np.asarray(medians)
